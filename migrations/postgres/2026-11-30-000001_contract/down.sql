@@ -1,0 +1,7 @@
+DROP TABLE schema_meta;
+DROP TABLE workers;
+DROP TABLE status_transitions;
+DROP TABLE schedule_runs;
+DROP FUNCTION leasehold_refuse_terminal_change();
+DROP TABLE invocations;
+DROP TABLE schedules;

@@ -1,0 +1,2 @@
+DROP TABLE leasehold_attempts;
+DROP TABLE leasehold_runs;

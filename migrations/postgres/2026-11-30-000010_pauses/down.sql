@@ -1,0 +1,1 @@
+DROP TABLE leasehold_pauses;

@@ -1,0 +1,8 @@
+-- Which task an idempotency key stands for. A key stays taken for good, so its row outlives the task.
+CREATE TABLE leasehold_keys (
+  "key"        TEXT NOT NULL PRIMARY KEY,
+  -- Of everything that makes up the task, in a canonical form.
+  payload_hash TEXT NOT NULL,
+  run_id       TEXT NOT NULL,
+  created_at   REAL NOT NULL
+);

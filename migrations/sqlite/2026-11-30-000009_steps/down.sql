@@ -1,0 +1,2 @@
+DROP TABLE leasehold_steps;
+DROP TABLE leasehold_adapters;

@@ -1,0 +1,132 @@
+//! The steps that make a store, or bring one up to date.
+//!
+//! All of them run in one write transaction: a process killed half way leaves the store as it was, and two that start
+//! at once do the work once.
+
+use diesel::migration::{Migration, MigrationSource};
+use diesel::prelude::*;
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use super::engine::{AnyConn, MultiBackend, on};
+use super::inspect::{Facts, LINEAGE, SCHEMA_VERSION, Verdict};
+use super::schema::{leasehold_meta, schema_meta};
+
+const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+#[cfg(feature = "postgres")]
+const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
+
+/// The table in which the applied steps are written down.
+pub(super) const LEDGER: &str = "__diesel_schema_migrations";
+/// The step that makes the contract's own tables, which a store of the original has.
+const CONTRACT: &str = "20261130000001";
+
+/// What the new parts of a store are stamped with.
+#[derive(Debug, Clone)]
+pub(super) struct Stamp {
+    /// The store's id, random, 32 hex digits.
+    pub store_id: String,
+    /// When, in seconds since the epoch.
+    pub at: f64,
+}
+
+/// Brings the store up to date; the caller has begun a write transaction. The verdict is taken anew here: another
+/// process may have done the work while this one waited for the lock.
+///
+/// # Errors
+/// The verdict when the store is not ours to change, inside `Ok`; else whatever the database says.
+pub(super) fn bring_up_to_date(conn: &mut AnyConn, stamp: &Stamp) -> QueryResult<Verdict> {
+    lock(conn)?;
+    let facts = Facts::read(conn)?;
+    let verdict = facts.verdict();
+    let fresh = match verdict {
+        Verdict::Fresh => true,
+        Verdict::Behind => false,
+        Verdict::Ready | Verdict::Foreign(_) | Verdict::TooNew(_) => return Ok(verdict),
+    };
+    let pending = conn.pending_migrations(source(conn)).map_err(failed)?;
+    for step in pending {
+        if !fresh && step.name().version().to_string() == CONTRACT {
+            record(conn, CONTRACT)?;
+        } else {
+            MigrationHarness::<MultiBackend>::run_migration(conn, &*step).map_err(failed)?;
+        }
+    }
+    stamp_new_parts(conn, stamp, fresh)?;
+    Ok(Verdict::Ready)
+}
+
+/// The versions of all steps, oldest first.
+pub(super) fn known() -> Vec<String> {
+    // Both engines have the same steps; a test compares them.
+    let steps: Result<Vec<Box<dyn Migration<diesel::sqlite::Sqlite>>>, _> = SQLITE.migrations();
+    let mut versions: Vec<String> =
+        steps.unwrap_or_default().iter().map(|step| step.name().version().to_string()).collect();
+    versions.sort();
+    versions
+}
+
+/// The versions of the steps that were applied.
+pub(super) fn applied(conn: &mut AnyConn) -> QueryResult<Vec<String>> {
+    ledger::table.select(ledger::version).load(conn)
+}
+
+fn source(conn: &AnyConn) -> EmbeddedMigrations {
+    match conn {
+        #[cfg(feature = "postgres")]
+        AnyConn::Postgres(_) => POSTGRES,
+        AnyConn::Sqlite(_) => SQLITE,
+    }
+}
+
+/// On SQLite the transaction is the lock. On PostgreSQL it is the one that the original takes for the same purpose.
+pub(super) fn lock(conn: &mut AnyConn) -> QueryResult<()> {
+    match conn {
+        #[cfg(feature = "postgres")]
+        AnyConn::Postgres(c) => diesel::sql_query(
+            "SELECT pg_advisory_xact_lock(hashtextextended('lionagi.state.schema.migration', 0))",
+        )
+        .execute(c)
+        .map(drop),
+        AnyConn::Sqlite(_) => Ok(()),
+    }
+}
+
+fn record(conn: &mut AnyConn, version: &str) -> QueryResult<()> {
+    diesel::insert_into(ledger::table).values(ledger::version.eq(version)).execute(conn).map(drop)
+}
+
+fn stamp_new_parts(conn: &mut AnyConn, stamp: &Stamp, fresh: bool) -> QueryResult<()> {
+    let at = stamp.at.to_string();
+    if fresh {
+        let version = SCHEMA_VERSION.to_string();
+        for (key, value) in
+            [("version", version.as_str()), ("lineage", LINEAGE), ("created_at", &at)]
+        {
+            diesel::insert_into(schema_meta::table)
+                .values((schema_meta::key.eq(key), schema_meta::value.eq(value)))
+                .execute(conn)?;
+        }
+    }
+    for (key, value) in [("store_id", stamp.store_id.as_str()), ("created_at", &at)] {
+        let row = (leasehold_meta::key.eq(key), leasehold_meta::value.eq(value));
+        on!(&mut *conn, c => diesel::insert_into(leasehold_meta::table).values(row).on_conflict_do_nothing().execute(c))?;
+    }
+    Ok(())
+}
+
+fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> diesel::result::Error {
+    match error.downcast::<diesel::result::Error>() {
+        Ok(error) => *error,
+        Err(other) => diesel::result::Error::QueryBuilderError(other),
+    }
+}
+
+mod ledger {
+    diesel::table! {
+        #[sql_name = "__diesel_schema_migrations"]
+        ledger (version) {
+            version -> Text,
+        }
+    }
+    pub(super) use ledger::*;
+}

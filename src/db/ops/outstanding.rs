@@ -1,0 +1,71 @@
+//! Whether any work is left that a worker could do.
+
+use diesel::connection::DefaultLoadingMode;
+use diesel::prelude::*;
+
+use super::pause::ListPauses;
+use crate::db::columns::JsonText;
+use crate::db::engine::{AnyConn, Query, at_one_moment};
+use crate::db::fragments::NotHeld;
+use crate::db::schema::schedule_runs;
+use crate::domain::claim_plan::Offer;
+use crate::domain::pause::Pauses;
+
+/// Each as its partial index has it. A scheduled run belongs to the scheduler.
+const RUNNING: &str = "status = 'running' AND schedule_id IS NULL";
+const WAITING: [&str; 2] = [
+    "status = 'queued' AND schedule_id IS NULL",
+    "status IN ('waiting_dependency', 'retry_wait') AND schedule_id IS NULL",
+];
+
+/// Asks whether a run that `offer` could serve is queued, waiting or running, whoever owns it. What waits and is paused
+/// does not count: nobody knows for how long.
+#[derive(Debug, Clone)]
+pub struct Outstanding {
+    /// What the worker can serve.
+    pub offer: Offer,
+}
+
+impl Query for Outstanding {
+    type Output = bool;
+
+    fn name(&self) -> &'static str {
+        "look for work that is left"
+    }
+
+    /// A run moves from one condition to another meanwhile, and must not be missed by all.
+    fn run(&self, conn: &mut AnyConn) -> QueryResult<bool> {
+        at_one_moment(conn, |conn| self.look(conn))
+    }
+}
+
+impl Outstanding {
+    fn look(&self, conn: &mut AnyConn) -> QueryResult<bool> {
+        if self.any(conn, NotHeld(RUNNING, &Pauses::default()))? {
+            return Ok(true);
+        }
+        let pauses = ListPauses.run(conn)?.into_iter().map(|pause| pause.scope).collect();
+        for condition in WAITING {
+            if self.any(conn, NotHeld(condition, &pauses))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn any(&self, conn: &mut AnyConn, condition: NotHeld<'_>) -> QueryResult<bool> {
+        use schedule_runs::dsl;
+        let rows = dsl::schedule_runs
+            .select((dsl::action_kind, dsl::required_capabilities, dsl::execution_target))
+            .filter(condition)
+            .load_iter::<(String, Option<JsonText>, Option<String>), DefaultLoadingMode>(conn)?;
+        for row in rows {
+            let (kind, capabilities, target) = row?;
+            let capabilities = capabilities.as_ref().map(|text| text.0.as_str());
+            if self.offer.serves(&kind, capabilities, target.as_deref()).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,198 @@
+//! Signals to a worker.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::bench::{Bench, Worker, command, on_engines, on_postgres, on_sqlite, sh, until};
+use crate::machine;
+
+/// Says under which pid it runs, and goes on for ever.
+const HANGS: &str = "echo $$ >>pids; exec sleep 600";
+/// The same, whatever TERM says.
+const STUBBORN: &str = "trap 'echo TERM >>heard' TERM; echo $$ >>pids; while :; do sleep 0.1; done";
+
+fn running(bench: &Bench, words: &[&str], script: &str, tasks: usize) -> (Worker, Vec<u32>) {
+    let concurrency = tasks.to_string();
+    let worker = bench.worker(&[&["--concurrency", &concurrency], words].concat()).ready();
+    bench.submit_all(&vec![sh(script); tasks]);
+    let pids = until(|| {
+        let lines = bench.lines("pids");
+        if lines.len() == tasks { Ok(lines) } else { Err(format!("{} run", lines.len())) }
+    });
+    (worker, pids.iter().map(|pid| pid.parse().unwrap()).collect())
+}
+
+fn assert_given_back(bench: &Bench, pids: &[u32]) {
+    assert!(!pids.iter().any(|pid| machine::is_alive(*pid)), "a task outlived its worker");
+    for run in bench.runs() {
+        assert_eq!((run.status.as_str(), run.leased_by, run.lease_attempts), ("queued", None, 1));
+        assert_eq!(
+            bench.steps(&run.id),
+            ["queued>running run.started.ok", "running>queued run.queued.shutdown"]
+        );
+    }
+}
+
+#[test]
+fn the_first_signal_leaves_running_tasks_time_and_claims_nothing() {
+    on_engines(|bench| {
+        for (signal, starts) in [(Signal::TERM, "before-term"), (Signal::INT, "before-int")] {
+            let mut worker = bench.worker(&["--concurrency", "2"]).ready();
+            let script = format!("echo started >>{starts}; sleep 0.7; exit 5");
+            let ids = bench.submit_all(&vec![sh(script); 4]);
+            // A run is `running` a moment before its task is.
+            until(|| match bench.lines(starts).len() {
+                2 => Ok(()),
+                started => Err(format!("{started} started")),
+            });
+            worker.signal(signal);
+            worker.leaves_with(0);
+            let codes: Vec<_> = ids.iter().map(|id| bench.run(id).exit_code).collect();
+            assert_eq!(codes, [Some(5), Some(5), None, None], "{signal:?}");
+            ids[2..].iter().for_each(|id| assert_eq!(bench.facts(id), []));
+            bench.place.raw().run("DELETE FROM schedule_runs");
+        }
+    });
+}
+
+#[test]
+fn after_the_drain_tasks_get_term_and_go_back_to_the_queue() {
+    on_engines(|bench| {
+        let (mut worker, pids) = running(bench, &["--drain", "300ms"], HANGS, 20);
+        let told = Instant::now();
+        worker.signal(Signal::TERM);
+        worker.leaves_with(0);
+        println!(
+            "{}: gone {:.2?} after TERM, with a drain of 0.3 s",
+            bench.engine(),
+            told.elapsed()
+        );
+        assert!(told.elapsed() >= Duration::from_millis(300));
+        assert_given_back(bench, &pids);
+    });
+}
+
+#[test]
+fn a_task_that_ignores_term_is_killed_five_seconds_later() {
+    on_engines(|bench| {
+        let (mut worker, pids) = running(bench, &["--drain", "0"], STUBBORN, 2);
+        let told = Instant::now();
+        worker.signal(Signal::INT);
+        worker.leaves_with(0);
+        assert!(told.elapsed() >= Duration::from_secs(5), "{:?}", told.elapsed());
+        assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
+        assert_eq!(bench.lines("heard"), ["TERM", "TERM"]);
+        assert_given_back(bench, &pids);
+    });
+}
+
+#[test]
+fn the_second_signal_ends_it_at_once() {
+    on_engines(|bench| {
+        let (mut worker, pids) = running(bench, &[], STUBBORN, 3);
+        worker.signal(Signal::TERM);
+        until(|| if worker.log().contains("shutting down") { Ok(()) } else { Err(worker.log()) });
+        assert!(!worker.has_left());
+        let told = Instant::now();
+        worker.signal(Signal::TERM);
+        worker.leaves_with(0);
+        println!("{}: gone {:.2?} after the second signal", bench.engine(), told.elapsed());
+        assert!(told.elapsed() < Duration::from_secs(4), "{:?}", told.elapsed());
+        assert_given_back(bench, &pids);
+    });
+}
+
+/// #7: elsewhere, new work was started while the rest was being stopped.
+#[test]
+fn nothing_is_claimed_after_the_first_signal() {
+    on_engines(|bench| {
+        bench.submit_all(&vec![sh("exec sleep 0.05"); 400]);
+        let mut worker = bench.worker(&["--concurrency", "4"]).ready();
+        until(
+            || if bench.statuses().contains_key("completed") { Ok(()) } else { Err(worker.log()) },
+        );
+        worker.signal(Signal::TERM);
+        let told = now();
+        worker.leaves_with(0);
+        let last = bench.texts(
+            "SELECT CAST(MAX(created_at) AS TEXT) AS value FROM status_transitions WHERE status = 'running'",
+        );
+        let late = last[0].parse::<f64>().unwrap() - told;
+        assert!(late < 1.0, "a claim came {late} s after TERM");
+        let statuses = bench.statuses();
+        assert!(
+            statuses.contains_key("queued") && !statuses.contains_key("running"),
+            "{statuses:?}"
+        );
+    });
+}
+
+/// Whenever the signal comes, before the first claim or in the middle of one: no run is left to its lease.
+#[test]
+fn a_worker_that_is_told_to_end_leaves_no_run_running() {
+    on_engines(|bench| {
+        bench.submit_all(&vec![command("true", &[]); 1500]);
+        let mut ends = Vec::new();
+        for millis in (0..72).step_by(3) {
+            let mut worker = bench.worker(&["--concurrency", "8"]);
+            if millis % 2 == 0 {
+                worker = worker.ready();
+            }
+            std::thread::sleep(Duration::from_millis(millis));
+            worker.signal(Signal::TERM);
+            ends.push(worker.exit().code());
+            let statuses = bench.statuses();
+            assert!(
+                !statuses.contains_key("running"),
+                "after {millis} ms: {statuses:?} {}",
+                worker.log()
+            );
+        }
+        println!("{}: ended with {ends:?}", bench.engine());
+    });
+}
+
+/// A worker that has been told to end must end, though somebody else holds the lock of the whole store.
+#[test]
+fn a_locked_store_does_not_keep_a_worker_from_ending() {
+    on_sqlite(|bench| {
+        let (mut worker, pids) = running(bench, &["--drain", "0"], HANGS, 2);
+        let mut raw = bench.place.raw();
+        raw.run("BEGIN IMMEDIATE");
+        worker.signal(Signal::TERM);
+        until(|| {
+            if pids.iter().any(|pid| machine::is_alive(*pid)) {
+                Err("alive".into())
+            } else {
+                Ok(())
+            }
+        });
+        assert!(!worker.has_left(), "it still has two ends to write");
+        raw.run("ROLLBACK");
+        worker.leaves_with(0);
+        assert_given_back(bench, &pids);
+    });
+}
+
+/// Nor must a store that does not say what is to be adopted: nothing runs here that there would be to wait for.
+#[test]
+fn a_worker_that_cannot_adopt_yet_does_not_wait_for_its_drain() {
+    on_postgres(|bench| {
+        let mut raw = bench.place.raw();
+        raw.run("BEGIN");
+        raw.run("LOCK TABLE schedule_runs IN ACCESS EXCLUSIVE MODE");
+        let mut worker = bench.worker(&["--drain", "30s"]).ready();
+        let told = Instant::now();
+        worker.signal(Signal::TERM);
+        worker.leaves_with(0);
+        println!("left {:.1?} after TERM", told.elapsed());
+        assert!(told.elapsed() < Duration::from_secs(15), "well before its drain");
+        raw.run("ROLLBACK");
+    });
+}
+
+pub(crate) fn now() -> f64 {
+    use leasehold::clock::{Clock, SystemClock};
+    SystemClock.now()
+}
