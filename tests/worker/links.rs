@@ -33,6 +33,26 @@ fn a_worker_whose_connection_fell_silent_can_be_ended() {
     });
 }
 
+/// Nor does a worker wait for its whole drain when it cannot learn what it is to adopt: nothing runs here.
+#[test]
+fn a_worker_whose_connection_fell_silent_before_it_could_adopt_can_be_ended() {
+    on_postgres(|bench| {
+        let proxy = Proxy::to(&bench.place.url);
+        // What it asks for first waits for this lock, and then gets no answer.
+        let mut raw = bench.place.raw();
+        raw.run("BEGIN");
+        raw.run("LOCK TABLE schedule_runs IN ACCESS EXCLUSIVE MODE");
+        let mut worker = worker_by(bench, &proxy, &["--drain", "1h"]);
+        proxy.fall_silent();
+        let told = Instant::now();
+        worker.signal(Signal::TERM);
+        worker.leaves_with(0);
+        println!("left {:.1?} after TERM", told.elapsed());
+        assert!(told.elapsed() < Duration::from_secs(10));
+        raw.run("ROLLBACK");
+    });
+}
+
 /// And #4, #10: what cannot be renewed is stopped by its fence, so that another worker may run it.
 #[test]
 fn a_task_whose_lease_cannot_be_renewed_is_stopped_before_another_worker_runs_it() {

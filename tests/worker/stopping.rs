@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::bench::{Bench, Worker, command, on_engines, on_postgres, on_sqlite, sh, until};
+use crate::bench::{Bench, Worker, command, on_engines, on_sqlite, sh, until};
 use crate::machine;
 
 /// Says under which pid it runs, and goes on for ever.
@@ -172,23 +172,6 @@ fn a_locked_store_does_not_keep_a_worker_from_ending() {
         raw.run("ROLLBACK");
         worker.leaves_with(0);
         assert_given_back(bench, &pids);
-    });
-}
-
-/// Nor must a store that does not say what is to be adopted: nothing runs here that there would be to wait for.
-#[test]
-fn a_worker_that_cannot_adopt_yet_does_not_wait_for_its_drain() {
-    on_postgres(|bench| {
-        let mut raw = bench.place.raw();
-        raw.run("BEGIN");
-        raw.run("LOCK TABLE schedule_runs IN ACCESS EXCLUSIVE MODE");
-        let mut worker = bench.worker(&["--drain", "30s"]).ready();
-        let told = Instant::now();
-        worker.signal(Signal::TERM);
-        worker.leaves_with(0);
-        println!("left {:.1?} after TERM", told.elapsed());
-        assert!(told.elapsed() < Duration::from_secs(15), "well before its drain");
-        raw.run("ROLLBACK");
     });
 }
 
