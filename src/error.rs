@@ -79,15 +79,17 @@ pub enum Error {
     /// Nothing can be submitted on this connection; nothing was written.
     #[error(transparent)]
     Host(#[from] HostRefusal),
-    /// The idempotency key stands for another change of the same run; nothing was written.
+    /// The idempotency key stands for another change of the same run or notice; nothing was written.
     #[error(
-        "the key {key:?} stands for the transition {existing} of the run {run_id}, which is another one: ask for it under a key of its own"
+        "the key {key:?} stands for the transition {existing} of the {entity} {id}, which is another one: ask for it under a key of its own"
     )]
     TransitionKeyTaken {
         /// The key.
         key: String,
-        /// The run.
-        run_id: String,
+        /// What the key belongs to: `schedule_run` or `dispatch`.
+        entity: &'static str,
+        /// Its id.
+        id: String,
         /// The id of the transition that has the key.
         existing: String,
     },
@@ -157,7 +159,7 @@ impl Error {
             Rejected::NotFound => Error::NotFound { entity: entity.as_str(), id },
             Rejected::KeyTaken(existing) => {
                 let key = key.map(|key| key.as_str().to_owned()).unwrap_or_default();
-                Error::TransitionKeyTaken { key, run_id: id, existing }
+                Error::TransitionKeyTaken { key, entity: entity.as_str(), id, existing }
             }
         })
     }

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::Guards;
 use super::launcher::{LaunchFailure, Orders, Part, StopOrder, TaskEnd, TaskStart, orders};
 use super::root::Root;
-use super::stored::{read_until_answered, unreadable};
+use super::stored::{UNREADABLE, read_until_answered};
 use super::{Parts, executor};
 use crate::db::ops::{FindRun, FindSettings, Steps};
 use crate::domain::claim_plan::required_tokens;
@@ -95,7 +95,7 @@ impl Case {
         match read_until_answered(&self.root, question).await {
             None => Ok(RunSettings::default()),
             // Whether it demands anything is not known here, and success must not be claimed for that.
-            Some(stored) => stored.settings.map_err(|text| Unmet::new(unreadable(text).message)),
+            Some(stored) => stored.settings.map_err(|_| Unmet::new(UNREADABLE)),
         }
     }
 

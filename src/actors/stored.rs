@@ -33,19 +33,17 @@ pub(super) async fn read_settings(
     let StoredSettings { settings, stdin, is_cancel_requested, .. } = stored;
     match is_cancel_requested {
         true => Ok(Stored { is_cancel_requested, ..Stored::default() }),
-        false => settings
-            .map(|settings| Stored { settings, stdin, is_cancel_requested })
-            .map_err(unreadable),
+        false => {
+            settings.map(|settings| Stored { settings, stdin, is_cancel_requested }).map_err(|_| {
+                ExecuteError { kind: "SettingsUnreadable".into(), message: UNREADABLE.into() }
+            })
+        }
     }
 }
 
-/// The error for settings that this version cannot read.
-pub(super) fn unreadable(text: String) -> ExecuteError {
-    ExecuteError {
-        kind: "SettingsUnreadable".into(),
-        message: format!("a later version wrote the settings {text}"),
-    }
-}
+/// What is said of settings that this version cannot read. They may hold secrets, so they are not shown.
+pub(super) const UNREADABLE: &str =
+    "a later version of leasehold has written its settings: run a worker of that version";
 
 /// Asks again and again. The fence says how long this may take.
 pub(super) async fn read_until_answered<Q>(root: &Addr<Root>, query: Q) -> Q::Output

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold::Config;
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::domain::notation;
 use leasehold::domain::pruning::Pruning;
 use leasehold::domain::status::Status;
@@ -19,7 +20,8 @@ const EXAMPLES: &str = "\
 Examples:
   leasehold prune --older-than 720h --dry-run
   leasehold prune --older-than 720h --keep-failed --facts archive --archive /var/backups/facts.jsonl
-  leasehold prune --older-than 24h --status completed --status skipped --facts drop";
+  leasehold prune --older-than 24h --status completed --status skipped --facts drop
+  leasehold prune --older-than 720h --events";
 
 /// Remove tasks that ended long ago, and print how many
 ///
@@ -48,7 +50,12 @@ pub(super) struct Prune {
     /// again. Use one file for one store.
     #[arg(long, value_name = "FILE", required_if_eq("facts", "archive"))]
     archive: Option<PathBuf>,
-    /// Only count them
+    /// Remove events of that age as well, whatever tasks they are of
+    ///
+    /// `events --after` one that is gone says so; who reads on regularly misses none. The newest stays.
+    #[arg(long)]
+    events: bool,
+    /// Only count the tasks
     #[arg(long)]
     dry_run: bool,
 }
@@ -77,7 +84,8 @@ impl Prune {
         let mut queue = store.read()?;
         if self.dry_run {
             let count = queue.count_prunable(&pruning)?;
-            return out::print(&format!("{count} tasks would be removed\n"));
+            let events = if self.events { ", and events of that age" } else { "" };
+            return out::print(&format!("{count} tasks would be removed{events}\n"));
         }
         drop(queue);
         let mut archive = self.archive.as_deref().map(Archive::open).transpose()?;
@@ -97,6 +105,11 @@ impl Prune {
             Fate::Drop => format!("and {} facts", removed.facts),
             Fate::Archive => format!("and {} facts archived", removed.facts),
         };
-        out::print(&format!("{} tasks removed, {what}\n", removed.runs))
+        let mut said = format!("{} tasks removed, {what}\n", removed.runs);
+        if self.events {
+            let before = SystemClock.now() - pruning.older_than;
+            said += &format!("{} events removed\n", queue.remove_events(before)?);
+        }
+        out::print(&said)
     }
 }

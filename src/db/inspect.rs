@@ -102,7 +102,7 @@ const OUTBOX: (&str, &[&str]) = (
 );
 
 /// The tables that the steps make. None of them may be there before, or it is somebody else's.
-const MADE: [&str; 17] = [
+const MADE: [&str; 18] = [
     "schedules",
     "invocations",
     "schedule_runs",
@@ -119,6 +119,7 @@ const MADE: [&str; 17] = [
     "dispatch_outbox",
     "leasehold_events",
     "leasehold_transition_keys",
+    "leasehold_dispatch_keys",
     migrate::LEDGER,
 ];
 

@@ -209,4 +209,16 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    leasehold_dispatch_keys (dispatch_id, key) {
+        dispatch_id -> Text,
+        key -> Text,
+        content_hash -> Text,
+        fact_id -> Text,
+        previous_status -> Text,
+        status -> Text,
+        created_at -> Double,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(leasehold_adapters, workers);

@@ -1,8 +1,11 @@
 //! Whether what a store says of a run, or of its notice, can be true.
 
 mod notice;
+mod steps;
 
 pub use notice::{NoticeEntry, notice_faults};
+pub use steps::StepEntry;
+use steps::broken_steps;
 
 use super::status::Status;
 
@@ -33,6 +36,8 @@ pub struct Entry {
     pub events: Vec<Happened>,
     /// What was answered to requests with a key.
     pub answers: Vec<Answer>,
+    /// Its steps by number, if it is a workflow.
+    pub steps: Vec<StepEntry>,
 }
 
 /// What an event says of its run.
@@ -51,10 +56,21 @@ pub enum Happened {
 pub struct Answer {
     /// The key.
     pub key: String,
-    /// The place of its fact in the entry's facts; absent when it is none of the run's.
+    /// The place of its fact in the entry's facts; absent when it is none of them.
     pub fact: Option<usize>,
     /// From which status to which.
     pub change: (String, String),
+}
+
+impl Answer {
+    /// What is wrong with it beside these facts.
+    fn untrue(&self, facts: &[(Option<String>, String)]) -> Option<String> {
+        let (from, to) = &self.change;
+        let fact = self.fact.and_then(|place| facts.get(place));
+        let is_told = fact.is_some_and(|fact| fact.0.as_ref() == Some(from) && fact.1 == *to);
+        let key = &self.key;
+        (!is_told).then(|| format!("the key {key:?} stands for {from} -> {to}, and no fact does"))
+    }
 }
 
 /// Which promise is broken, and how.
@@ -91,13 +107,11 @@ pub fn faults(run: &Entry, most_expiries: i32) -> Vec<Fault> {
     if let Some(what) = broken_feed(run) {
         fault("feed", what);
     }
-    for answer in &run.answers {
-        let (from, to) = &answer.change;
-        let fact = answer.fact.and_then(|place| run.facts.get(place));
-        if !fact.is_some_and(|fact| fact.0.as_ref() == Some(from) && fact.1 == *to) {
-            let key = &answer.key;
-            fault("answer", format!("the key {key:?} stands for {from} -> {to}, and no fact does"));
-        }
+    for what in run.answers.iter().filter_map(|answer| answer.untrue(&run.facts)) {
+        fault("answer", what);
+    }
+    if let Some(what) = broken_steps(run) {
+        fault("steps", what);
     }
     if status == Status::Running && !run.is_scheduled {
         let lasts = run.lease_expires_at.is_some_and(f64::is_finite);

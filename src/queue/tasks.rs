@@ -6,6 +6,7 @@ use crate::db::ops::{
     Cancel, Cancelled, ChangeDispatch, ChangeStatus, Exit, FindRun, Resent, RetryNotice,
 };
 use crate::domain::dispatch::DispatchStatus;
+use crate::domain::payload::IdempotencyKey;
 use crate::domain::reason::{Reason, ReasonCode};
 use crate::domain::settings::RunSettings;
 use crate::domain::status::Status;
@@ -102,7 +103,7 @@ impl Queue {
     pub fn change(&mut self, transition: Transition, exit: Option<Exit>) -> Result<Outcome, Error> {
         refuse_nul(&transition)?;
         let is_keyed = self.config.idempotency;
-        let key = if is_keyed { transition.key()? } else { None };
+        let key = self.key_of(&transition)?;
         let change = ChangeStatus {
             transition,
             exit,
@@ -116,7 +117,7 @@ impl Queue {
     }
 
     /// Changes the status of a notice in the outbox, of whatever kind, once, with one fact (ADR-0071 D3). The request's key
-    /// is not looked at: a repetition meets the status that the first has left, and is a conflict.
+    /// counts as in [`Queue::transition`], and belongs to its notice.
     ///
     /// # Errors
     /// As [`Queue::transition`].
@@ -125,10 +126,19 @@ impl Queue {
         transition: DispatchTransition,
     ) -> Result<Outcome<DispatchStatus>, Error> {
         refuse_nul(&transition)?;
-        let change =
-            ChangeDispatch { transition, at: self.clock.now(), fact_id: self.ids.fact_id() };
+        let key = self.key_of(&transition)?;
+        let (at, fact_id) = (self.clock.now(), self.ids.fact_id());
+        let change = ChangeDispatch { transition, key, at, fact_id };
         let of = (Entity::Dispatch, change.transition.id.clone());
-        Error::or_outcome(self.store.write(&change)?, of, None)
+        Error::or_outcome(self.store.write(&change)?, of, change.key.as_ref())
+    }
+
+    /// The key of a request, where keys count.
+    fn key_of<S, G, P>(
+        &self,
+        transition: &Transition<S, G, P>,
+    ) -> Result<Option<IdempotencyKey>, TransitionRefusal> {
+        if self.config.idempotency { transition.key() } else { Ok(None) }
     }
 
     /// Sends the notice of a task again that was given up.

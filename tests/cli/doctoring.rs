@@ -65,7 +65,7 @@ fn a_fresh_setup_is_healthy() {
         assert_eq!(code, 0, "{rows:?}");
         let of_engine: &[&str] = match engine {
             Engine::Sqlite => &["store-file", "sqlite", "journal", "integrity"],
-            Engine::Postgres => &["server", "durability", "writing", "clock-offset"],
+            Engine::Postgres => &["server", "durability", "writing", "clock-offset", "events"],
         };
         let everywhere =
             ["store", "state-directory", "state-disk", "slots", "unowned-tasks", "earlier-runs"];
@@ -180,6 +180,31 @@ fn a_server_that_loses_or_refuses_writes_is_named() {
             assert_eq!(code, 1);
             says(&rows, check, "problem", todo);
         }
+    }
+}
+
+#[test]
+fn a_transaction_that_holds_the_events_back_is_named() {
+    for engine in engines() {
+        if engine != Engine::Postgres {
+            continue;
+        }
+        let bench = Bench::new(engine);
+        bench.submit(&["agent"]);
+        let mut left_open = bench.place.raw();
+        left_open.run("BEGIN; SELECT pg_current_xact_id()");
+        bench.submit(&["agent"]);
+        bench.place.raw().run("UPDATE leasehold_events SET created_at = created_at - 60");
+        assert!(bench.json(&["events", "--json"]).as_array().unwrap().len() < 2);
+        let (code, rows) = examined(&bench, &[]);
+        assert_eq!(code, 0, "{rows:?}");
+        says(&rows, "events", "warning", "end that transaction");
+        let what = line(&rows, "events")["what"].as_str().unwrap();
+        // Which one is the oldest of the whole server is for other tests to say as well.
+        assert!(what.contains("process ") && what.contains("in database"), "{what}");
+        left_open.run("ROLLBACK");
+        let is_over = || line(&examined(&bench, &[]).1, "events")["state"] == "ok";
+        assert!((0..600).any(|_| is_over()), "{:?}", examined(&bench, &[]).1);
     }
 }
 

@@ -115,6 +115,33 @@ fn facts_are_dropped_or_archived_before_they_go() {
 }
 
 #[test]
+fn old_events_go_when_that_is_asked_for_and_a_reader_is_told() {
+    for engine in engines() {
+        let bench = Bench::new(engine);
+        with(&bench, &["completed"], 30);
+        bench.place.raw().run("UPDATE leasehold_events SET created_at = 1");
+        let fresh = bench.submit(&["agent"]);
+        let events = || bench.json(&["events", "--json"]).as_array().unwrap().clone();
+        let seen = events();
+        assert_eq!(seen.len(), 3);
+        let prune = |words: &[&str]| {
+            bench.run(&[&["prune", "--older-than", "24h", "--events"], words].concat()).done()
+        };
+        let counted = prune(&["--dry-run"]);
+        assert_eq!(counted, "1 tasks would be removed, and events of that age\n");
+        assert_eq!(events(), seen);
+        let said = prune(&[]);
+        assert_eq!(said, "1 tasks removed, their facts are kept\n2 events removed\n");
+        let left = events();
+        assert_eq!((left.len(), left[0]["run_id"].as_str()), (1, Some(fresh.as_str())));
+        let first = seen[0]["id"].as_str().unwrap();
+        bench.run(&["events", "--after", first]).refused(1, "removed");
+        assert_eq!(prune(&[]), "0 tasks removed, their facts are kept\n0 events removed\n");
+        bench.run(&["verify"]).done();
+    }
+}
+
+#[test]
 fn a_key_of_a_task_that_was_removed_stays_taken() {
     for engine in engines() {
         let bench = Bench::new(engine);

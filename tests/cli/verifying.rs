@@ -59,6 +59,7 @@ fn each_fault_is_named_with_its_task() {
             ("feed", "UPDATE leasehold_events SET fact_id = 'none' WHERE run_id = 'DONE' AND status IS NULL".into()),
             ("feed", format!("{}; INSERT INTO leasehold_events (number, stamp, created_at, run_id, fact_id) VALUES (9999, (SELECT max(stamp) FROM leasehold_events), 1, 'WAITING', 'WAITING-queued-running')", claimed("WAITING", "a"))),
             ("answer", "INSERT INTO leasehold_transition_keys VALUES ('WAITING', 'k', 'h', 'f', 'a0-a1', 'queued', 'running', 1)".into()),
+            ("steps", "INSERT INTO leasehold_steps (run_id, step, kind, epoch, begun_at) VALUES ('DONE', 2, 'command', 1, 1)".into()),
             ("idempotency", "INSERT INTO leasehold_keys VALUES ('k2', 'h', 'WAITING', 1)".into()),
         ] {
             let (bench, done, waiting) = bench(engine);

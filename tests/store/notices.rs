@@ -224,6 +224,7 @@ fn asked(from: Option<DispatchStatus>, to: DispatchStatus, wrong: &str) -> Chang
             },
             idempotency_key: None,
         },
+        key: None,
         at: 1_002.0,
         fact_id: "f".into(),
     }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use leasehold::domain::dispatch::DispatchStatus;
 use leasehold::domain::transition::{
-    Checked, Guard, Outcome, Patch, Principal, StateReason, TransitionRequest,
+    Checked, DispatchGuard, DispatchPatch, Guard, Outcome, Patch, Principal, StateReason,
+    TransitionRequest,
 };
 use leasehold::{Config, Error, Queue};
 use serde_json::json;
@@ -93,10 +95,10 @@ fn a_key_stands_for_one_change_of_its_run() {
         others.push(TransitionRequest { reason: summary, ..same() });
         for other in &others {
             let error = ask(&mut queue, other).unwrap_err();
-            let Error::TransitionKeyTaken { key, run_id, existing } = &error else {
+            let Error::TransitionKeyTaken { key, id, existing, .. } = &error else {
                 panic!("{error}")
             };
-            assert_eq!((key.as_str(), run_id, existing), ("k", &a, &transition_id));
+            assert_eq!((key.as_str(), id, existing), ("k", &a, &transition_id));
             assert_eq!((error.code(), error.is_invalid()), ("idempotency_conflict", false));
             assert!(error.to_string().contains(&transition_id), "{error}");
         }
@@ -161,6 +163,95 @@ fn a_key_is_forgotten_with_its_run() {
         place.raw().run("DELETE FROM schedule_runs");
         assert!(ask(&mut queue, &cancel).unwrap_err().is_not_found());
         assert_eq!(count(&mut place.raw(), "leasehold_transition_keys"), 0);
+    }
+}
+
+const NOTICE: &str =
+    "INSERT INTO dispatch_outbox (id, kind, deliver_to, payload, status, attempt, max_attempts,
+        next_attempt_at, ack_required, created_at)
+    VALUES ('n', 'terminal_notify', 'x', '{}', 'pending', 0, 8, 1, 0, 1)";
+
+fn ask_notice(
+    queue: &mut Queue,
+    from: Option<&str>,
+    to: &str,
+    key: &str,
+) -> Result<Outcome<DispatchStatus>, Error> {
+    let request = TransitionRequest {
+        entity_type: "dispatch".into(),
+        reason: StateReason {
+            code: "dispatch.delivering.attempt".into(),
+            ..StateReason::default()
+        },
+        ..request("n", from, to, key)
+    };
+    let guard = DispatchGuard { attempt: Some(0), ..DispatchGuard::default() };
+    let change = request.check_dispatch(guard, DispatchPatch::default()).unwrap();
+    loop {
+        match queue.change_dispatch(change.clone()) {
+            Err(error) if error.is_retryable() => {}
+            answer => return answer,
+        }
+    }
+}
+
+#[test]
+fn a_key_of_a_notice_counts_as_one_of_a_run() {
+    for engine in engines() {
+        let place = Place::new(engine);
+        let mut queue = queue(&place);
+        place.raw().run(NOTICE);
+        let lost = ask_notice(&mut queue, Some("delivering"), "pending", "k").unwrap();
+        assert!(!lost.is_applied(), "{lost:?}");
+        let refused = ask_notice(&mut queue, None, "dead_letter", "k").unwrap_err();
+        assert_eq!(refused.code(), "undeclared_edge");
+        assert_eq!(count(&mut place.raw(), "leasehold_dispatch_keys"), 0, "the key is free");
+
+        // `delivering` has an edge to itself: each repetition would apply.
+        let first = ask_notice(&mut queue, None, "delivering", "k").unwrap();
+        let Outcome::Applied { transition_id, .. } = &first else { panic!("{first:?}") };
+        let before = snapshot(&mut place.raw());
+        assert_eq!(ask_notice(&mut queue, None, "delivering", "k").unwrap(), first);
+        let error = ask_notice(&mut queue, Some("pending"), "delivering", "k").unwrap_err();
+        assert_eq!((error.code(), error.is_invalid()), ("idempotency_conflict", false));
+        assert!(
+            error.to_string().contains(&format!("{transition_id} of the dispatch n")),
+            "{error}"
+        );
+        let blank = ask_notice(&mut queue, None, "delivering", "two words").unwrap_err();
+        assert_eq!(blank.code(), "idempotency_key");
+        assert_eq!(snapshot(&mut place.raw()), before, "nothing was written");
+
+        // Whatever has become of it since.
+        assert!(ask_notice(&mut queue, None, "delivered", "k2").unwrap().is_applied());
+        assert_eq!(ask_notice(&mut queue, None, "delivering", "k").unwrap(), first);
+        place.raw().run("DELETE FROM dispatch_outbox");
+        assert!(ask_notice(&mut queue, None, "delivering", "k").unwrap_err().is_not_found());
+        assert_eq!(count(&mut place.raw(), "leasehold_dispatch_keys"), 0);
+
+        // The contract by itself looks at no key.
+        let mut plain = place.queue();
+        place.raw().run(NOTICE);
+        for _ in 0..2 {
+            assert!(ask_notice(&mut plain, None, "delivering", "k").unwrap().is_applied());
+        }
+        assert_eq!(count(&mut place.raw(), "leasehold_dispatch_keys"), 0);
+    }
+}
+
+#[test]
+fn of_many_who_ask_for_a_change_of_a_notice_under_one_key_one_makes_it() {
+    for engine in engines() {
+        let place = Place::new(engine);
+        queue(&place);
+        place.raw().run(NOTICE);
+        let answers = at_once(8, |_| {
+            let mut queue = queue(&place);
+            [(); 4].map(|()| ask_notice(&mut queue, None, "delivering", "one").unwrap())
+        });
+        let first = &answers[0][0];
+        assert!(first.is_applied() && answers.iter().flatten().all(|answer| answer == first));
+        assert_eq!(count(&mut place.raw(), "status_transitions"), 1);
     }
 }
 

@@ -23,7 +23,7 @@ fn written() -> Vec<Column> {
     }
     assert_eq!(
         columns.len(),
-        27 + 12 + 5 + 2 + 2 + 10 + 12 + 4 + 6 + 2 + 8 + 17 + 6 + 8,
+        27 + 12 + 5 + 2 + 2 + 10 + 12 + 4 + 6 + 2 + 8 + 17 + 6 + 8 + 7,
         "schema.rs is read wrongly: {columns:?}"
     );
     columns

@@ -1,6 +1,7 @@
 //! Any sequence of operations against an oracle in memory: each answer, each row and each history is what the rules say,
 //! and in the end the ledger finds nothing.
 
+mod after;
 mod oracle;
 
 use leasehold::db::ops::{
@@ -9,7 +10,9 @@ use leasehold::db::ops::{
     Rejected, Renew, Resume, StorePause, Submit, Submitted, TakeOver, Verify, Wake, Way,
 };
 use leasehold::db::{Operation, Query, Store};
+use leasehold::domain::contract::Unmet;
 use leasehold::domain::ending::{EndedBy, Ending, Execution, Usage};
+use leasehold::domain::notice::Notify;
 use leasehold::domain::pause::{Pause, Scope};
 use leasehold::domain::payload::IdempotencyKey;
 use leasehold::domain::reason::{Reason, ReasonCode};
@@ -23,7 +26,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as Cases, TestCaseError, TestRunner};
 
-use self::oracle::{BACKOFF, Leaving, MOST_EXPIRIES, Oracle, Task, agrees};
+use self::after::Sent;
+use self::oracle::{BACKOFF, Leaving, MOST_EXPIRIES, MOST_SENDS, Oracle, Task, agrees};
 use crate::kit::{self, task};
 use crate::places::{Engine, NOW, Place, engines};
 
@@ -40,6 +44,7 @@ enum Step {
         priority: i32,
         exclusive: bool,
         max_failures: u32,
+        tells_within: Option<u8>,
     },
     Pass(u8),
     Claim(Chosen, u8),
@@ -57,6 +62,12 @@ enum Step {
     },
     Pause(usize),
     Resume(usize),
+    Advance(Chosen, Seen, i32),
+    TakeNotice(Index, Seen, u8),
+    SettleNotice(Index, Seen, Sent),
+    ResendNotice(Index),
+    Retry(Chosen),
+    Prune(u32, bool),
     Sleep(u8),
     Reopen,
 }
@@ -83,11 +94,15 @@ enum Seen {
 }
 
 impl Seen {
-    fn epoch(self, of: &Task) -> i32 {
+    fn of(self, number: i32) -> i32 {
         match self {
-            Seen::Now => of.epoch,
-            Seen::Before => of.epoch - 1,
+            Seen::Now => number,
+            Seen::Before => number - 1,
         }
+    }
+
+    fn epoch(self, of: &Task) -> i32 {
+        self.of(of.epoch)
     }
 }
 
@@ -97,6 +112,7 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Leaving::Ended(0)),
         8 => Just(Leaving::Ended(7)),
         1 => Just(Leaving::Ended(-9)),
+        2 => Just(Leaving::Unmet),
         1 => Just(Leaving::Cancelled),
         1 => Just(Leaving::TimedOut),
         2 => Just(Leaving::Back),
@@ -116,11 +132,28 @@ fn steps() -> impl Strategy<Value = Step> {
         -1..2_i32,
         prop::bool::weighted(0.2),
         0..6_u32,
+        prop::option::of(0..60_u8),
     );
-    let submit =
-        submit.prop_map(|(key, payload, after, expires, priority, exclusive, max_failures)| {
-            Step::Submit { key, payload, after, expires, priority, exclusive, max_failures }
-        });
+    let submit = submit.prop_map(
+        |(key, payload, after, expires, priority, exclusive, max_failures, tells_within)| {
+            Step::Submit {
+                key,
+                payload,
+                after,
+                expires,
+                priority,
+                exclusive,
+                max_failures,
+                tells_within,
+            }
+        },
+    );
+    let sent = prop_oneof![
+        1 => Just(Sent::Well),
+        2 => Just(Sent::ToTryAgain),
+        1 => Just(Sent::ToNobody),
+    ];
+    let exit_code = prop_oneof![3 => Just(0), 1 => Just(7)];
     let run = || {
         (any::<Index>(), prop::bool::weighted(0.15)).prop_map(|(among, any)| Chosen { among, any })
     };
@@ -140,6 +173,15 @@ fn steps() -> impl Strategy<Value = Step> {
             .prop_map(|(run, from, to, epoch)| Step::Change { run, from, to, epoch }),
         1 => (0..5_usize).prop_map(Step::Pause),
         4 => (0..5_usize).prop_map(Step::Resume),
+        6 => (run(), seen(), exit_code).prop_map(|(run, seen, code)| Step::Advance(run, seen, code)),
+        3 => (any::<Index>(), seen(), 0..3_u8)
+            .prop_map(|(among, seen, by)| Step::TakeNotice(among, seen, by)),
+        3 => (any::<Index>(), seen(), sent)
+            .prop_map(|(among, seen, sent)| Step::SettleNotice(among, seen, sent)),
+        1 => any::<Index>().prop_map(Step::ResendNotice),
+        1 => run().prop_map(Step::Retry),
+        1 => (any::<u32>(), any::<bool>())
+            .prop_map(|(chosen, with_facts)| Step::Prune(chosen, with_facts)),
         4 => (1..12_u8).prop_map(Step::Sleep),
         1 => Just(Step::Reopen),
     ]
@@ -155,6 +197,7 @@ struct Bench {
     oracle: Oracle,
     /// The order of submits.
     ids: Vec<String>,
+    made: u32,
     facts: u32,
 }
 
@@ -169,7 +212,7 @@ impl Bench {
             place.raw().run("PRAGMA synchronous = OFF");
         }
         let oracle = Oracle { now: NOW, ..Oracle::default() };
-        Bench { place, store, oracle, ids: Vec::new(), facts: 0 }
+        Bench { place, store, oracle, ids: Vec::new(), made: 0, facts: 0 }
     }
 
     fn write<O: Operation>(&mut self, operation: &O) -> O::Output {
@@ -186,9 +229,18 @@ impl Bench {
         format!("{:024x}{last:08x}", self.facts)
     }
 
+    fn new_id(&mut self) -> String {
+        self.made += 1;
+        format!("run-{:04}", self.made)
+    }
+
     /// One of the runs in this status, if there is one.
     fn some(&self, run: &Chosen, status: Status) -> Option<String> {
-        let meant = |id: &&String| run.any || self.oracle.tasks[*id].status == status;
+        self.some_that(run, |of| of == status)
+    }
+
+    fn some_that(&self, run: &Chosen, is_meant: impl Fn(Status) -> bool) -> Option<String> {
+        let meant = |id: &&String| run.any || is_meant(self.oracle.tasks[*id].status);
         let meant: Vec<_> = self.ids.iter().filter(meant).collect();
         let ids = if meant.is_empty() { self.ids.iter().collect() } else { meant };
         (!ids.is_empty()).then(|| (*run.among.get(&ids)).clone())
@@ -230,6 +282,18 @@ impl Bench {
                 prop_assert_eq!(lifted.map(|pause| pause.since), since);
                 Ok(())
             }
+            Step::Advance(run, seen, exit_code) => match self.some(run, Status::Running) {
+                Some(id) => self.advance(&id, *seen, *exit_code),
+                None => Ok(()),
+            },
+            Step::TakeNotice(among, seen, by) => self.take_notice(among, *seen, *by),
+            Step::SettleNotice(among, seen, sent) => self.settle_notice(among, *seen, *sent),
+            Step::ResendNotice(among) => self.resend_notice(among),
+            Step::Retry(run) => match self.some_that(run, Status::is_terminal) {
+                Some(id) => self.retry(&id),
+                None => Ok(()),
+            },
+            Step::Prune(chosen, with_facts) => self.prune(*chosen, *with_facts),
             Step::Sleep(seconds) => {
                 self.oracle.now += f64::from(*seconds);
                 Ok(())
@@ -242,7 +306,16 @@ impl Bench {
     }
 
     fn submit(&mut self, step: &Step) -> Checked {
-        let Step::Submit { key, payload, after, expires, priority, exclusive, max_failures } = step
+        let Step::Submit {
+            key,
+            payload,
+            after,
+            expires,
+            priority,
+            exclusive,
+            max_failures,
+            tells_within,
+        } = step
         else {
             return Ok(());
         };
@@ -255,6 +328,8 @@ impl Bench {
         let mut spec = TaskSpec::check(&app, &kit::rules()).unwrap();
         // Settings are part of what makes two tasks the same, so one with a key has those of its payload.
         let max_failures = if key.is_some() { u32::from(*payload) } else { *max_failures };
+        let tells_within =
+            tells_within.filter(|_| key.is_none()).map(|within| 1.0 + f64::from(within));
         let key = key.map(|key| format!("key-{key}"));
         spec.idempotency_key = key.as_ref().map(|key| IdempotencyKey::check(key).unwrap());
         let retry = (max_failures > 0).then(|| RetryPolicy {
@@ -269,8 +344,13 @@ impl Bench {
             priority: *priority,
         };
         let concurrency_key = spec.concurrency_key.clone();
-        let id = format!("run-{:04}", self.ids.len());
-        let settings = RunSettings { retry, when, ..RunSettings::default() };
+        let notify = tells_within.map(|within| Notify {
+            attempts: MOST_SENDS as u32,
+            within: Some(within),
+            ..Notify::to("https://example.com/hook")
+        });
+        let id = self.new_id();
+        let settings = RunSettings { retry, when, notify, ..RunSettings::default() };
         let fact_id = self.fact_id(0);
         let submit = Submit { spec, settings, stdin: None, id: id.clone(), at: now, fact_id };
         let said = self.write(&submit);
@@ -291,22 +371,12 @@ impl Bench {
             self.oracle.keys.insert(key, (payload, id.clone()));
         }
         let mut task = Task {
-            status: Status::Queued,
-            owner: None,
-            lease: None,
-            epoch: 0,
             key: concurrency_key,
-            queued_at: now - 60.0 * f64::from(*priority),
-            ended_at: None,
-            exit_code: None,
             wake_at: when.not_before.filter(|moment| *moment > now),
             expires_at: when.expires,
-            failures: 0,
             max_failures,
-            expiries: 0,
-            cancel_requested: false,
-            facts: Vec::new(),
-            attempts: Vec::new(),
+            tells_within,
+            ..Task::queued_at(now - 60.0 * f64::from(*priority))
         };
         if task.wake_at.is_some() {
             task.go(Status::WaitingDependency, "run.waiting_dependency.not_before", now);
@@ -388,6 +458,10 @@ impl Bench {
             owner: task.owner.clone().unwrap_or_else(|| worker(0)),
             way: match way {
                 Leaving::Ended(code) => Way::Ended(Ending::from(execution(code))),
+                Leaving::Unmet => Way::Ended(Ending::unmet(&Unmet {
+                    why: "there is no report".into(),
+                    detail: String::new(),
+                })),
                 Leaving::Cancelled => Way::Cancelled,
                 Leaving::TimedOut => Way::TimedOut { timeout: Some(1.0) },
                 Leaving::Back => Way::Back(Reason::new(ReasonCode::SHUTDOWN, "a test says so")),
@@ -579,6 +653,13 @@ impl Bench {
             let codes: Vec<_> = facts.iter().map(|fact| fact.reason_code.as_str()).collect();
             prop_assert_eq!(&codes, &self.oracle.tasks[&id].facts, "{}", id);
         }
+        for (id, left) in self.oracle.removed.clone() {
+            prop_assert_eq!(self.read(&FindRun { run_id: id.clone() }), None);
+            let facts = self.read(&History { run_id: id });
+            let codes: Vec<_> = facts.iter().map(|fact| fact.reason_code.as_str()).collect();
+            prop_assert_eq!(codes, left);
+        }
+        self.compare_beside()?;
         let verify = Verify { most_expiries: MOST_EXPIRIES, is_complete: true };
         let verified = self.read(&verify);
         prop_assert_eq!(&verified.faults, &[]);

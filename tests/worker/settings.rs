@@ -7,7 +7,6 @@ use leasehold::db::Run;
 
 use crate::bench::{Bench, Worker, on_engines};
 
-/// Submits a shell script with these options, by the program; its id.
 /// The sentence with which `submit` refuses these options.
 fn refusal(bench: &Bench, options: &[&str]) -> String {
     let words = [&["submit", "command"], options, &["--", "true"]].concat();
@@ -63,6 +62,21 @@ fn directory_variables_input_and_limits_reach_the_task() {
         let expected = format!("{cwd}\nfast=1//seen\n77\n2097152\n300\n305\n");
         assert_eq!(seen, expected);
         assert_eq!(fs::read(directory.join("input")).unwrap(), b"a\0b\n");
+    });
+}
+
+#[test]
+fn settings_of_a_later_version_fail_their_task_and_are_shown_to_nobody() {
+    on_engines(|bench| {
+        let id = bench.submit_script(&["--env", "TOKEN=hush-hush"], "true");
+        bench.place.raw().run(
+            r#"UPDATE leasehold_runs SET settings = '{"env": {"TOKEN": "hush-hush"}, "later": "hush-hush"}'"#,
+        );
+        work(bench, &[]);
+        let run = bench.run(&id);
+        assert_eq!(run.status, "failed", "it is not known what it was to start with");
+        assert!(words_of(&run).contains("later version of leasehold"), "{run:?}");
+        assert!(!format!("{run:?}").contains("hush"), "{run:?}");
     });
 }
 

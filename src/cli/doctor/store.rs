@@ -11,7 +11,8 @@ use leasehold::Queue;
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::db::StoreUrl;
 use leasehold::db::ops::{
-    self, CheckEngine, CheckIntegrity, CheckSchema, EngineFacts, SchemaFacts, StoreId,
+    self, CheckEngine, CheckFeed, CheckIntegrity, CheckSchema, EngineFacts, HeldBack, SchemaFacts,
+    StoreId,
 };
 use leasehold::domain::fence::LeaseTimes;
 use rustix::fs::{Access, access};
@@ -56,7 +57,15 @@ pub(super) fn check(url: &StoreUrl) -> (Vec<Finding>, Option<String>) {
             Ok(faults) => judge_integrity(&faults),
             Err(error) => Finding::error("integrity", &error.to_string()),
         }),
-        StoreUrl::Postgres(_) => findings.push(offset(&mut queue)),
+        StoreUrl::Postgres(_) => {
+            findings.push(offset(&mut queue));
+            if queue.is_complete() {
+                findings.push(match queue.read(&CheckFeed) {
+                    Ok(held) => judge_feed(held.as_ref(), SystemClock.now()),
+                    Err(error) => Finding::error("events", &error.to_string()),
+                });
+            }
+        }
     }
     let id = if queue.is_complete() { queue.read(&StoreId).ok() } else { None };
     (findings, id)
@@ -258,9 +267,25 @@ fn judge_offset(offset: Offset, margin: f64) -> Finding {
     Finding::ok("clock-offset", what)
 }
 
+/// How long events may be held back before that is worth a word: a migration or a backup of the server takes longer than
+/// a transaction of ours.
+const HELD: f64 = 10.0;
+
+fn judge_feed(held: Option<&HeldBack>, now: f64) -> Finding {
+    const CHECK: &str = "events";
+    match held {
+        Some(HeldBack { since, by }) if now - since > HELD => Finding::warning(
+            CHECK,
+            format!("none of the last {:.0} s can be read yet: {by}", now - since),
+            "nothing is lost; end that transaction to have them at once",
+        ),
+        _ => Finding::ok(CHECK, "the feed is up to date"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::finding::State;
+    use super::super::finding::{State, lines};
     use super::*;
 
     #[test]
@@ -308,6 +333,18 @@ mod tests {
         assert_eq!(judge_writing(false, false).state, State::Ok);
         assert_eq!(judge_writing(true, false).state, State::Problem);
         assert_eq!(judge_writing(false, true).state, State::Problem);
+    }
+
+    #[test]
+    fn events_that_are_held_back_for_long_are_mentioned() {
+        let held = HeldBack { since: 100.0, by: "process 7".into() };
+        let judge = |held, now| judge_feed(held, now);
+        assert_eq!(judge(None, 200.0).state, State::Ok);
+        assert_eq!(judge(Some(&held), 105.0).state, State::Ok);
+        let found = judge(Some(&held), 130.0);
+        assert_eq!(found.state, State::Warning);
+        let line = lines(&[found]);
+        assert!(line.contains("30 s") && line.contains("process 7"), "{line}");
     }
 
     #[test]

@@ -122,6 +122,35 @@ impl Query for CheckIntegrity {
     }
 }
 
+/// Whether events are held back, which only a server's feed can be: by a transaction that is older than they are.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckFeed;
+
+/// Events that nobody can read yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldBack {
+    /// When the oldest of them happened, in seconds since the epoch, by the clock of whoever wrote it.
+    pub since: f64,
+    /// The oldest transaction of the server, as far as this user may see it.
+    pub by: String,
+}
+
+impl Query for CheckFeed {
+    type Output = Option<HeldBack>;
+
+    fn name(&self) -> &'static str {
+        "look for events that are held back"
+    }
+
+    fn run(&self, conn: &mut AnyConn) -> QueryResult<Option<HeldBack>> {
+        match conn {
+            #[cfg(feature = "postgres")]
+            AnyConn::Postgres(c) => postgres::held_back(c),
+            AnyConn::Sqlite(_) => Ok(None),
+        }
+    }
+}
+
 /// Whether a SQLite of this version loses no commits: before 3.51.3 it can when a checkpoint meets a writer.
 pub(in crate::db) fn is_sound_sqlite(version: &str) -> bool {
     let numbers: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
@@ -149,9 +178,9 @@ struct Fault {
 #[cfg(feature = "postgres")]
 mod postgres {
     use diesel::prelude::*;
-    use diesel::sql_types::{Bool, Integer, Text};
+    use diesel::sql_types::{Bool, Double, Integer, Nullable, Text};
 
-    use super::EngineFacts;
+    use super::{EngineFacts, HeldBack};
 
     pub(super) fn settings(conn: &mut PgConnection) -> QueryResult<EngineFacts> {
         let row: Settings = diesel::sql_query(
@@ -169,6 +198,33 @@ mod postgres {
             in_recovery: row.in_recovery,
             read_only: row.read_only,
         })
+    }
+
+    pub(super) fn held_back(conn: &mut PgConnection) -> QueryResult<Option<HeldBack>> {
+        // Of the sessions of others a user without privileges sees the pid alone.
+        let row: Held = diesel::sql_query(
+            "SELECT (SELECT min(created_at) FROM leasehold_events
+                     WHERE stamp >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint + leasehold_event_offset())
+                      AS since,
+                    coalesce(
+                      (SELECT format('process %s of user %s in database %s (%s), open since %s', pid, usename,
+                                coalesce(datname, '-'), coalesce(state, '-'), date_trunc('second', xact_start))
+                       FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()
+                       ORDER BY age(backend_xid) DESC LIMIT 1),
+                      (SELECT format('the prepared transaction %s in database %s', gid, database)
+                       FROM pg_prepared_xacts ORDER BY age(transaction) DESC LIMIT 1),
+                      'a session that this user may not look at') AS by",
+        )
+        .get_result(conn)?;
+        Ok(row.since.map(|since| HeldBack { since, by: row.by }))
+    }
+
+    #[derive(QueryableByName)]
+    struct Held {
+        #[diesel(sql_type = Nullable<Double>)]
+        since: Option<f64>,
+        #[diesel(sql_type = Text)]
+        by: String,
     }
 
     #[derive(QueryableByName)]

@@ -3,12 +3,14 @@
 use diesel::prelude::*;
 
 use super::change::{DispatchChange, swap_dispatch};
+use super::dispatch_keys::{keep_dispatch_key, keyed_dispatch};
 use super::transition::Rejected;
 use crate::db::engine::{AnyConn, Evidence, Operation};
 use crate::db::moment::Moment;
 use crate::db::schema::dispatch_outbox;
 use crate::domain::dispatch::{DispatchStatus, check_edge};
 use crate::domain::notice::{KIND, LATER, moment};
+use crate::domain::payload::IdempotencyKey;
 use crate::domain::transition::{DispatchGuard, DispatchTransition, Outcome, TransitionRefusal};
 
 /// Applies a checked [`DispatchTransition`], of a notice of any kind.
@@ -16,6 +18,8 @@ use crate::domain::transition::{DispatchGuard, DispatchTransition, Outcome, Tran
 pub struct ChangeDispatch {
     /// What is asked for.
     pub transition: DispatchTransition,
+    /// What makes the change once for all of its repetitions.
+    pub key: Option<IdempotencyKey>,
     /// When, in seconds since the epoch.
     pub at: f64,
     /// The id of the fact that is written if the change applies.
@@ -45,11 +49,33 @@ impl Operation for ChangeDispatch {
     }
 
     fn evidence(&self, output: &Self::Output) -> Option<Evidence<'_>> {
-        let applied = matches!(output, Ok(Outcome::Applied { .. }));
+        // A repetition has the fact of the first request.
+        let applied = matches!(output, Ok(Outcome::Applied { transition_id, .. }) if *transition_id == self.fact_id);
         applied.then_some(Evidence::Fact(&self.fact_id))
     }
 
     fn run(&self, conn: &mut AnyConn) -> QueryResult<Self::Output> {
+        let Some(key) = &self.key else { return self.change(conn) };
+        let id = &self.transition.id;
+        // Whoever repeats a request waits here for the end of the other's transaction, and then sees its key.
+        if !lock(conn, id)? {
+            return Ok(Err(Rejected::NotFound));
+        }
+        let hash = self.transition.content_hash();
+        if let Some(first) = keyed_dispatch(conn, id, key)? {
+            return first.answer(&hash);
+        }
+        let output = self.change(conn)?;
+        // What is refused or lost writes nothing, so that the key stays free for a request that can be met.
+        if let Ok(outcome) = &output {
+            keep_dispatch_key(conn, (id, key), &hash, outcome, self.at)?;
+        }
+        Ok(output)
+    }
+}
+
+impl ChangeDispatch {
+    fn change(&self, conn: &mut AnyConn) -> QueryResult<<Self as Operation>::Output> {
         let asked = &self.transition;
         let Some(seen) = self.see(conn)? else { return Ok(Err(Rejected::NotFound)) };
         let found = known_dispatch_status(&seen.status)?;
@@ -98,9 +124,7 @@ impl Operation for ChangeDispatch {
             None => Err(Rejected::NotFound),
         })
     }
-}
 
-impl ChangeDispatch {
     fn see(&self, conn: &mut AnyConn) -> QueryResult<Option<Seen>> {
         use dispatch_outbox::dsl;
         dsl::dispatch_outbox
@@ -116,6 +140,17 @@ impl ChangeDispatch {
             .first(conn)
             .optional()
     }
+}
+
+/// Whether there is such a notice, which nobody else can change then before this transaction ends.
+fn lock(conn: &mut AnyConn, id: &str) -> QueryResult<bool> {
+    let row = dispatch_outbox::table.find(id).select(dispatch_outbox::id);
+    let found: Option<String> = match conn {
+        #[cfg(feature = "postgres")]
+        AnyConn::Postgres(c) => row.for_update().first(c).optional()?,
+        AnyConn::Sqlite(c) => row.first(c).optional()?,
+    };
+    Ok(found.is_some())
 }
 
 /// The `status` column has a CHECK for the six words on every store.

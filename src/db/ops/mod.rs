@@ -10,6 +10,7 @@ mod claim_page;
 mod clock;
 mod depart;
 mod dispatch;
+mod dispatch_keys;
 mod ended;
 mod events;
 mod heartbeat;
@@ -39,7 +40,9 @@ mod why;
 pub use adopt::{RunningOf, SeeRun, StoreId, TakeOver};
 pub use cancel::{Cancel, Cancelled};
 pub use change_mark::ChangeMark;
-pub use checks::{CheckEngine, CheckIntegrity, CheckSchema, EngineFacts, SchemaFacts};
+pub use checks::{
+    CheckEngine, CheckFeed, CheckIntegrity, CheckSchema, EngineFacts, HeldBack, SchemaFacts,
+};
 pub(super) use checks::{JournalMode, SqliteVersion, is_sound_sqlite};
 pub use claim::{Claim, ClaimOutcome};
 pub use claim_page::{BusyKeys, ClaimPage, PageRuns, PageStart};

@@ -1,5 +1,6 @@
 //! Reads a whole store, to see whether what it says can be true.
 
+mod answers;
 mod feed;
 mod notices;
 
@@ -12,10 +13,10 @@ use feed::{Feed, missing_triggers};
 use crate::db::engine::{AnyConn, Query, at_one_moment};
 use crate::db::fragments::Condition;
 use crate::db::schema::{
-    leasehold_attempts, leasehold_keys, leasehold_runs, leasehold_transition_keys, schedule_runs,
+    leasehold_attempts, leasehold_keys, leasehold_runs, leasehold_steps, schedule_runs,
     status_transitions,
 };
-use crate::domain::ledger::{self, Answer, Entry, Fault};
+use crate::domain::ledger::{self, Entry, Fault, StepEntry};
 use crate::domain::transition::Entity;
 
 /// Rows that are held in memory at a time.
@@ -119,8 +120,13 @@ impl Verify {
     ) -> QueryResult<()> {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let mut facts = facts_of(conn, Entity::ScheduleRun, &ids)?;
-        let (beside, mut attempts, mut answers) = match self.is_complete {
-            true => (beside(conn, &ids)?, attempts_of(conn, &ids)?, answers_of(conn, &ids)?),
+        let (beside, mut attempts, mut answers, mut workflows) = match self.is_complete {
+            true => (
+                beside(conn, &ids)?,
+                attempts_of(conn, &ids)?,
+                answers::of_runs(conn, &ids)?,
+                steps_of(conn, &ids)?,
+            ),
             false => Default::default(),
         };
         for row in rows {
@@ -133,6 +139,7 @@ impl Verify {
                 expiries: beside.get(&row.id).map_or(0, |beside| beside.0),
                 wakes: beside.get(&row.id).is_some_and(|beside| beside.1),
                 attempts: attempts.remove(&row.id).unwrap_or_default(),
+                steps: workflows.remove(&row.id).unwrap_or_default(),
                 is_scheduled: row.schedule_id.is_some(),
                 status: row.status,
                 owner: row.leased_by,
@@ -196,34 +203,26 @@ fn attempts_of(conn: &mut AnyConn, ids: &[&str]) -> QueryResult<HashMap<String, 
 }
 
 #[derive(Queryable, Selectable)]
-#[diesel(table_name = leasehold_transition_keys)]
-struct StoredAnswer {
+#[diesel(table_name = leasehold_steps)]
+struct StoredStep {
     run_id: String,
-    key: String,
-    fact_id: String,
-    previous_status: String,
-    status: String,
+    step: i32,
+    epoch: i32,
+    ended_at: Option<f64>,
+    exit_code: Option<i32>,
 }
 
-impl StoredAnswer {
-    fn found_in(self, facts: &[String]) -> Answer {
-        Answer {
-            key: self.key,
-            fact: facts.iter().position(|fact| *fact == self.fact_id),
-            change: (self.previous_status, self.status),
-        }
-    }
-}
-
-fn answers_of(conn: &mut AnyConn, ids: &[&str]) -> QueryResult<HashMap<String, Vec<StoredAnswer>>> {
-    use leasehold_transition_keys::dsl;
-    let rows: Vec<StoredAnswer> = dsl::leasehold_transition_keys
-        .select(StoredAnswer::as_select())
+fn steps_of(conn: &mut AnyConn, ids: &[&str]) -> QueryResult<HashMap<String, Vec<StepEntry>>> {
+    use leasehold_steps::dsl;
+    let rows: Vec<StoredStep> = dsl::leasehold_steps
+        .select(StoredStep::as_select())
         .filter(dsl::run_id.eq_any(ids))
+        .order(dsl::step.asc())
         .load(conn)?;
-    let mut of: HashMap<String, Vec<StoredAnswer>> = HashMap::new();
-    for row in rows {
-        of.entry(row.run_id.clone()).or_default().push(row);
+    let mut of: HashMap<String, Vec<StepEntry>> = HashMap::new();
+    for StoredStep { run_id, step, epoch, ended_at, exit_code } in rows {
+        let is_over = ended_at.is_some();
+        of.entry(run_id).or_default().push(StepEntry { step, epoch, is_over, exit_code });
     }
     Ok(of)
 }

@@ -1,6 +1,6 @@
 //! Whether what a store says of a notice can be true.
 
-use super::Fault;
+use super::{Answer, Fault};
 use crate::domain::dispatch::DispatchStatus;
 use crate::domain::status::Status;
 
@@ -17,6 +17,8 @@ pub struct NoticeEntry {
     pub run_status: Option<String>,
     /// From which status to which, in no order.
     pub facts: Vec<(Option<String>, String)>,
+    /// What was answered to requests with a key.
+    pub answers: Vec<Answer>,
 }
 
 /// Everything that is wrong with one notice.
@@ -56,6 +58,9 @@ pub fn notice_faults(notice: &NoticeEntry) -> Vec<Fault> {
         let facts = notice.facts.len();
         fault(format!("the {facts} facts of its notice are no path from pending to {status}"));
     }
+    for what in notice.answers.iter().filter_map(|answer| answer.untrue(&notice.facts)) {
+        fault(format!("of its notice, {what}"));
+    }
     if status == DispatchStatus::Delivering && notice.attempt < 1 {
         fault("its notice is being sent, and was never tried".into());
     }
@@ -84,6 +89,7 @@ mod tests {
             told: Some("failed".into()),
             run_status: Some("failed".into()),
             facts: facts.iter().map(|(from, to)| (Some((*from).into()), (*to).into())).collect(),
+            answers: Vec::new(),
         }
     }
 
@@ -126,6 +132,12 @@ mod tests {
         ] {
             assert_eq!(notice_faults(&wrong).len(), 1, "{wrong:?}");
         }
+        let answers = |fact| {
+            let change = (TAKEN.0.to_owned(), TAKEN.1.to_owned());
+            let answers = vec![Answer { key: "k".into(), fact, change }];
+            notice_faults(&NoticeEntry { answers, ..notice("delivering", &[TAKEN]) }).len()
+        };
+        assert_eq!([answers(Some(0)), answers(Some(1)), answers(None)], [0, 1, 1]);
         let edge = notice("delivered", &[("pending", "delivered")]);
         assert_eq!(notice_faults(&edge).len(), 1, "no such edge, though it is a path");
     }

@@ -1,14 +1,14 @@
-//! What makes two requests for a change the same: an idempotency key of the run, and the hash of everything else.
+//! What makes two requests for a change the same: an idempotency key of the run or the notice, and the hash of everything else.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Entity, Transition, TransitionRefusal};
+use super::{DispatchTransition, Entity, Transition, TransitionRefusal};
 use crate::domain::payload::{IdempotencyKey, canonical_hash};
 
 /// Of the canonical form. Another one makes another hash, and a key would refuse what it has accepted.
 const VERSION: u32 = 1;
 
-impl Transition {
+impl<S, G, P> Transition<S, G, P> {
     /// The key that the change is stored under; absent for one that came without.
     ///
     /// # Errors
@@ -18,23 +18,30 @@ impl Transition {
         key.map_err(|problem| TransitionRefusal::KeyForm { problem })
     }
 
+    fn hash(&self, entity: Entity, to: &str, mut more: Value) -> String {
+        let reason = &self.reason;
+        more["version"] = VERSION.into();
+        more["entity"] = entity.as_str().into();
+        more["id"] = self.id.as_str().into();
+        more["from"] = self.from.as_deref().into();
+        more["to"] = to.into();
+        more["reason"] = json!({
+            "code": reason.code.as_str(),
+            "summary": reason.summary,
+            "evidence_refs": reason.evidence_refs,
+            "metadata": reason.metadata,
+        });
+        more["principal"] = json!([self.principal.kind.as_str(), self.principal.id]);
+        canonical_hash(more)
+    }
+}
+
+impl Transition {
     /// The hash of everything that makes up the request but its key: entity, statuses, reason, principal, guard, patch,
     /// and how an execution ended, if that is why. The order of names in evidence and metadata does not matter.
     pub fn content_hash(&self, exit: Option<(i32, Option<&str>)>) -> String {
         let (guard, patch) = (&self.guard, &self.patch);
-        canonical_hash(json!({
-            "version": VERSION,
-            "entity": Entity::ScheduleRun.as_str(),
-            "id": self.id,
-            "from": self.from,
-            "to": self.to.as_str(),
-            "reason": {
-                "code": self.reason.code.as_str(),
-                "summary": self.reason.summary,
-                "evidence_refs": self.reason.evidence_refs,
-                "metadata": self.reason.metadata,
-            },
-            "principal": [self.principal.kind.as_str(), self.principal.id],
+        let more = json!({
             "guard": [guard.leased_by, guard.lease_expires_at, guard.lease_attempts],
             // A column that is left alone and one that is cleared are two things.
             "patch": [
@@ -43,7 +50,24 @@ impl Transition {
                 patch.lease_attempts,
             ],
             "exit": exit,
-        }))
+        });
+        self.hash(Entity::ScheduleRun, self.to.as_str(), more)
+    }
+}
+
+impl DispatchTransition {
+    /// The hash of everything that makes up the request but its key, as that of a change of a run.
+    pub fn content_hash(&self) -> String {
+        let (guard, patch) = (&self.guard, &self.patch);
+        let more = json!({
+            "guard": [guard.attempt, guard.next_attempt_at, guard.last_error],
+            "patch": [
+                patch.attempt,
+                patch.next_attempt_at,
+                patch.last_error.as_ref().map(|error| [error]),
+            ],
+        });
+        self.hash(Entity::Dispatch, self.to.as_str(), more)
     }
 }
 

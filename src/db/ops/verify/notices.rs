@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use diesel::prelude::*;
 
-use super::{PAGE_ROWS, Verified, facts_of};
+use super::{PAGE_ROWS, Verified, answers, facts_of};
 use crate::db::columns::JsonText;
 use crate::db::engine::AnyConn;
 use crate::db::fragments::{After, Condition};
@@ -50,6 +50,7 @@ fn each(conn: &mut AnyConn, verified: &mut Verified) -> QueryResult<()> {
         last = Some((end.created_at, end.id.clone()));
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let mut facts = facts_of(conn, Entity::Dispatch, &ids)?;
+        let mut answers = answers::of_notices(conn, &ids)?;
         let runs: Vec<&str> =
             rows.iter().filter_map(|row| row.schedule_run_id.as_deref()).collect();
         let runs: Vec<(String, String)> = schedule_runs::table
@@ -60,8 +61,11 @@ fn each(conn: &mut AnyConn, verified: &mut Verified) -> QueryResult<()> {
         for row in rows {
             let told = row.payload.value()["data"]["status"].as_str().map(str::to_owned);
             let run_status = row.schedule_run_id.as_ref().and_then(|id| runs.get(id)).cloned();
+            let (fact_ids, facts) = facts.remove(&row.id).unwrap_or_default();
+            let answers = answers.remove(&row.id).unwrap_or_default();
             let notice = NoticeEntry {
-                facts: facts.remove(&row.id).unwrap_or_default().1,
+                answers: answers.into_iter().map(|stored| stored.found_in(&fact_ids)).collect(),
+                facts,
                 status: row.status,
                 attempt: row.attempt,
                 told,

@@ -1,0 +1,1 @@
+DROP TABLE leasehold_dispatch_keys;
