@@ -60,6 +60,9 @@ pub enum Action {
     StartTask(Epoch),
     TaskExit(Epoch),
     Fence(Epoch),
+    CheckEnds(Inc, Epoch),
+    CheckFence(Epoch),
+    GiveBackUnjudged(Inc, Epoch),
 }
 
 impl Protocol {
@@ -93,6 +96,7 @@ impl Protocol {
 
     fn fence_is_due(&self, w: &World, g: &Guardian) -> bool {
         g.phase == Phase::Running && w.now >= g.fence && self.fence_works(w, g)
+            || self.check_fence_is_due(w, g)
     }
 
     fn guardian_actions(&self, w: &World, g: &Guardian, actions: &mut Vec<Action>) {
@@ -107,7 +111,11 @@ impl Protocol {
                     actions.push(Action::KillGuardian(g.epoch));
                 }
             }
-            Phase::Ended(_) | Phase::Gone => {}
+            Phase::Ended(_) | Phase::Gone => {
+                if self.check_fence_is_due(w, g) {
+                    actions.push(Action::CheckFence(g.epoch));
+                }
+            }
         }
     }
 
@@ -212,6 +220,16 @@ impl Protocol {
         reaps && expired && !spared && w.reaper.is_none()
     }
 
+    /// Why a daemon stops what it runs.
+    fn stop_actions(&self, w: &World, inc: Inc, epoch: Epoch, actions: &mut Vec<Action>) {
+        if w.row.is_owned_in(epoch, inc) && w.row.cancel_requested {
+            actions.push(Action::StopCancelled(inc, epoch));
+        }
+        if w.daemon(inc).life == Life::Draining {
+            actions.push(Action::StopForShutdown(inc, epoch));
+        }
+    }
+
     /// What a daemon can do with one run that it has in hand. It waits for one answer at a time.
     fn run_actions(
         &self,
@@ -237,12 +255,20 @@ impl Protocol {
                 if !waits && !fresh && inc.host() == Host::A {
                     actions.push(Action::Renew(inc, epoch));
                 }
-                if w.row.is_owned_in(epoch, inc) && w.row.cancel_requested {
-                    actions.push(Action::StopCancelled(inc, epoch));
+                self.stop_actions(w, inc, epoch, actions);
+            }
+            Held::Judging { fresh } => {
+                if waits {
+                    return;
                 }
-                if w.daemon(inc).life == Life::Draining {
-                    actions.push(Action::StopForShutdown(inc, epoch));
+                if w.guardian(epoch).is_none_or(|g| g.check.is_none()) {
+                    return actions.push(Action::GiveBackUnjudged(inc, epoch));
                 }
+                actions.push(Action::CheckEnds(inc, epoch));
+                if !fresh && inc.host() == Host::A {
+                    actions.push(Action::Renew(inc, epoch));
+                }
+                self.stop_actions(w, inc, epoch, actions);
             }
             Held::Ended { .. } if !waits => actions.push(Action::Finish(inc, epoch)),
             Held::Unknown { .. } | Held::Ended { .. } => {}

@@ -45,6 +45,7 @@ impl Protocol {
         let cancelled = w.row.status == Status::Cancelled;
         let why = if cancelled { End::Cancel } else { End::Stopped };
         self.stop_tree(w, inc, epoch, why);
+        self.end_check(w, epoch);
         self.close(w, inc, epoch);
     }
 

@@ -31,8 +31,10 @@ impl Protocol {
         let Some(g) = w.guardian_mut(epoch) else {
             return;
         };
+        g.check = None; // one that was left is killed
         let ended = |end| Some(Held::Ended { end, owned: false });
         match g.phase {
+            Phase::Ended(End::Own) if self.contract => self.judge_inherited(w, inc, epoch),
             Phase::Ended(end) => w.hold(inc, epoch, ended(end)),
             // No guardian holds the run's lock: what is left of the tree is found by its marker and
             // killed.
@@ -70,7 +72,8 @@ impl Protocol {
                     let fence = self.fence(w, inc, w.now);
                     self.extend(w, inc, epoch, fence);
                 }
-                w.send(inc, Op::Takeover { epoch, old });
+                let ended = self.is_to_be_judged(w, epoch);
+                w.send(inc, Op::Takeover { epoch, old, ended });
                 w.hold(inc, epoch, Some(Held::Taking { unanswered }));
             }
             // Not adoptable: stop the tree. It may have ended by itself meanwhile: the record decides.
@@ -105,6 +108,10 @@ impl Protocol {
             Phase::Ended(end) => end,
             _ => End::Lost,
         };
+        if self.contract && end == End::Own {
+            self.begin_check(w, inc, epoch);
+            return Some(());
+        }
         w.hold(inc, epoch, Some(Held::Ended { end, owned: true }));
         self.finish(w, inc, epoch, end, true);
         Some(())
@@ -182,7 +189,15 @@ impl Protocol {
         for inc in Inc::ON_A {
             let in_hand = |epoch| {
                 let held = w.held(inc, epoch);
-                matches!(held, Some(Held::Attached { .. } | Held::Ended { .. } | Held::Closed))
+                matches!(
+                    held,
+                    Some(
+                        Held::Attached { .. }
+                            | Held::Judging { .. }
+                            | Held::Ended { .. }
+                            | Held::Closed
+                    )
+                )
             };
             if w.daemon(inc).life == Life::Sweeping
                 && w.guardians().all(|g| g.host() != Host::A || in_hand(g.epoch))

@@ -32,14 +32,15 @@ impl Protocol {
                 w.row.expires = w.row.expires.max(expires);
                 true
             }
-            Op::Takeover { epoch, old } => {
+            Op::Takeover { epoch, old, ended } => {
                 let expired = w.row.expires < w.now;
                 let owner_ok = w.row.owner == Some(old) || self.has(Flaw::TakeoverWithoutOwnerCas);
-                let lease_ok = !expired || self.has(Flaw::TakeoverAfterExpiry);
+                let lease_ok = !expired || ended || self.has(Flaw::TakeoverAfterExpiry);
                 if !w.row.runs(epoch) || !owner_ok || !lease_ok {
                     return false;
                 }
-                w.broken.revived |= expired;
+                w.broken.revived |= expired && !ended;
+                w.judged_late |= expired && ended;
                 w.row.owner = Some(from);
                 let lowers = self.has(Flaw::TakeoverLowersExpiry);
                 w.row.expires = if lowers { expires } else { w.row.expires.max(expires) };

@@ -52,6 +52,12 @@ pub enum Flaw {
     /// The lock of the state directory is not close-on-exec.
     LockInherited,
 
+    // Judging.
+    /// What has ended is judged by an heir without the lease.
+    JudgedWithoutLease,
+    /// The guardian of a check has no fence.
+    CheckWithoutFence,
+
     // Writes of an owner.
     /// A claim takes its epoch from a later read, not from its own statement.
     EpochReadLater,

@@ -15,6 +15,7 @@ impl Protocol {
             fence_before_adoption: None,
             ended_after_old_fence: false,
             leftover: false,
+            check: None,
         }
     }
 
@@ -80,9 +81,12 @@ impl Protocol {
             self.has(Flaw::OldExtendObeyed) || self.has(Flaw::NoStateLockAndOldOneObeyed);
         if let Some(g) = w.guardian_mut(epoch)
             && (g.controller == inc || obeys_all)
-            && g.is_live()
+            && (g.is_live() || self.contract)
         {
             g.fence = g.fence.max(fence);
+            if let Some(check) = g.check.as_mut().filter(|check| check.by == inc) {
+                check.fence = check.fence.max(fence);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The model has one row, guardians that outlive their daemon, adoption by the next incarnation, cancel,
 //! drain and detach, a reaper, and a second daemon on another host; with crashes, pauses, lost answers and
-//! killed guardians. The protocol as chosen breaks no promise and reaches whatever must be possible. Each
+//! killed guardians. In one mode the task has a contract, and a check judges what it has left. The protocol as chosen breaks no promise and reaches whatever must be possible. Each
 //! mutant flips one decision ([`flaws::Flaw`]) and has to break a promise, named in [`table`]: that is the
 //! proof that the promise can be broken, and that the decision is needed.
 //!
@@ -30,6 +30,7 @@ mod daemon;
 mod database;
 mod flaws;
 mod guardian;
+mod judging;
 mod properties;
 mod protocol;
 mod requests;

@@ -37,9 +37,10 @@ pub fn promises() -> Vec<Property<Protocol>> {
         Property::always("P10 renewal and takeover extend only their own epoch", |_, w: &World| {
             !w.broken.foreign_extension
         }),
-        Property::always("P11 a takeover never revives an expired lease", |_, w: &World| {
-            !w.broken.revived
-        }),
+        Property::always(
+            "P11 a takeover never revives an expired lease of what has not ended",
+            |_, w: &World| !w.broken.revived,
+        ),
         Property::always("P12 no claim after a cancel was requested", |_, w: &World| {
             !w.broken.claimed_after_cancel
         }),
@@ -63,6 +64,10 @@ pub fn promises() -> Vec<Property<Protocol>> {
                     || w.guardians().filter(|g| g.host() == Host::A).all(in_hand)
             },
         ),
+        Property::always("P17 no check outlives its lease, or its row's epoch", |_, w: &World| {
+            let lasts = |g: &Guardian| w.row.runs(g.epoch) && w.now <= w.row.expires;
+            w.guardians().all(|g| g.check.is_none() || lasts(g))
+        }),
     ]
 }
 
@@ -75,8 +80,10 @@ pub fn possibilities() -> Vec<Property<Protocol>> {
         Property::sometimes("S2 adopted twice, and completed", |_, w: &World| {
             matches!(w.story, Story::Adopted { third_incarnation: true, .. })
         }),
-        Property::sometimes("S3 finished while down, and recorded", |_, w: &World| {
-            w.story == Story::Inherited
+        Property::sometimes("S3 finished while down, and recorded", |protocol, w: &World| {
+            // What is judged has to be taken over first.
+            let judged = Story::Adopted { after_old_fence: false, third_incarnation: false };
+            w.story == Story::Inherited || protocol.contract && w.story == judged
         }),
         Property::sometimes("S4 cancel requested while down, and cancelled", |_, w: &World| {
             w.cancelled_while_down && w.row.status == Status::Cancelled
@@ -102,6 +109,9 @@ pub fn possibilities() -> Vec<Property<Protocol>> {
             "S9 never started, and queued again while its lease runs",
             |_, w: &World| w.unstarted_requeued && w.row.status == Status::Queued,
         ),
+        Property::sometimes("S10 judged after its lease had run out", |protocol, w: &World| {
+            !protocol.contract || w.judged_late && w.row.status == Status::Completed
+        }),
         // A known hole, stated openly: guardian AND daemon killed, descendants that did not die with
         // the task live on until the next start on that host, and another host does not know.
         Property::sometimes(

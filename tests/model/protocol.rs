@@ -20,6 +20,8 @@ pub struct Protocol {
     pub skew: Time,
     /// The fence falls due so much before the lease ends.
     pub margin: Time,
+    /// The task has a contract: what it has left is judged, under its lease, before its end is written.
+    pub contract: bool,
     pub bounds: Bounds,
 }
 
@@ -51,11 +53,12 @@ impl Protocol {
         !self.has(Flaw::NoFenceWhileAlone) || w.daemon(g.controller).can_act()
     }
 
-    /// Adoptable: running in the epoch of the run directory, unexpired, and owned by an incarnation of
-    /// this host. Which one does not matter: the epoch proves that the claim came from this state
+    /// Adoptable: running in the epoch of the run directory, unexpired unless the task has ended and is to
+    /// be judged, and owned by an incarnation of this host. Which one does not matter: the epoch proves that the claim came from this state
     /// directory, and the directory's lock proves that every other incarnation of it is dead.
     pub fn is_adoptable(&self, w: &World, epoch: Epoch) -> bool {
         let unexpired = w.row.expires >= w.now || self.has(Flaw::TakeoverAfterExpiry);
+        let lease_ok = unexpired || self.is_to_be_judged(w, epoch);
         let ours = match w.row.owner {
             Some(owner) if self.has(Flaw::OwnerFromRunDirectory) => {
                 w.guardian(epoch).is_some_and(|g| g.spawned_by == owner)
@@ -63,7 +66,7 @@ impl Protocol {
             Some(owner) => owner.host() == Host::A,
             None => false,
         };
-        w.row.runs(epoch) && unexpired && ours
+        w.row.runs(epoch) && lease_ok && ours
     }
 }
 

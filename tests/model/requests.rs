@@ -25,6 +25,8 @@ pub enum Op {
     Takeover {
         epoch: Epoch,
         old: Inc,
+        /// The task has ended: its lease may have run out.
+        ended: bool,
     },
     Finish {
         epoch: Epoch,

@@ -72,10 +72,20 @@ impl Protocol {
             Action::Claim(inc) => w.send(inc, Op::Claim),
             Action::Spawn(inc, epoch) => self.spawn(w, inc, epoch)?,
             Action::Renew(inc, epoch) => {
-                w.hold(inc, epoch, Some(Held::Attached { fresh: true }));
+                let held = match w.held(inc, epoch)? {
+                    Held::Judging { .. } => Held::Judging { fresh: true },
+                    _ => Held::Attached { fresh: true },
+                };
+                w.hold(inc, epoch, Some(held));
                 w.send(inc, Op::Renew { epoch });
             }
             Action::NoticeEnd(inc, epoch) => self.notice_end(w, inc, epoch)?,
+            Action::StopCancelled(inc, epoch) if w.is_judging(inc, epoch) => {
+                self.stop_check(w, inc, epoch, End::Cancel);
+            }
+            Action::StopForShutdown(inc, epoch) if w.is_judging(inc, epoch) => {
+                self.stop_check(w, inc, epoch, End::Stopped);
+            }
             Action::StopCancelled(inc, epoch) => {
                 self.stop_tree(w, inc, epoch, End::Cancel);
             }
@@ -109,6 +119,9 @@ impl Protocol {
             Action::StartTask(epoch) => self.start_task(w, epoch)?,
             Action::TaskExit(epoch) => self.task_exits(w, epoch)?,
             Action::Fence(epoch) => w.guardian_mut(epoch)?.phase = Phase::Ended(End::Fence),
+            Action::CheckEnds(inc, epoch) => self.stop_check(w, inc, epoch, End::Own),
+            Action::CheckFence(epoch) => self.end_check(w, epoch),
+            Action::GiveBackUnjudged(inc, epoch) => self.stop_check(w, inc, epoch, End::Stopped),
         }
         Some(())
     }
@@ -117,6 +130,9 @@ impl Protocol {
     /// what can happen stays the same.
     fn forget_what_nobody_reads(&self, w: &mut World) {
         for g in w.guardians.iter_mut().flatten().filter(|g| !g.is_live()) {
+            if g.check.is_some() || self.contract && g.phase == Phase::Ended(End::Own) {
+                continue;
+            }
             g.fence = 0;
             g.fence_before_adoption = None;
             g.controller = g.spawned_by;
@@ -152,8 +168,10 @@ impl Protocol {
             return;
         }
         let World { row, guardians, wire, .. } = w;
-        let lives =
-            |epoch: Epoch| guardians[epoch as usize - 1].as_ref().is_some_and(Guardian::is_live);
+        let lives = |epoch: Epoch| {
+            let lives = |g: &Guardian| g.is_live() || self.contract;
+            guardians[epoch as usize - 1].as_ref().is_some_and(lives)
+        };
         wire.retain(|r| {
             let hopeless = match r.op {
                 Op::Claim => row.status.is_terminal() || row.epoch >= MAX_ATTEMPTS,
@@ -169,7 +187,7 @@ impl Protocol {
 fn tick(w: &mut World) {
     w.now += 1;
     for held in w.daemons.iter_mut().flat_map(|d| d.held.iter_mut().flatten()) {
-        if let Held::Attached { fresh } = held {
+        if let Held::Attached { fresh } | Held::Judging { fresh } = held {
             *fresh = false;
         }
     }

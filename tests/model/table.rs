@@ -26,8 +26,14 @@ pub enum Expected {
     Unreached { possibilities: &'static [&'static str], small: Bounds },
 }
 
-const CHOSEN: Protocol =
-    Protocol { flaw: Flaw::None, later_ttl: TTL, skew: 0, margin: 0, bounds: Bounds::FULL };
+const CHOSEN: Protocol = Protocol {
+    flaw: Flaw::None,
+    later_ttl: TTL,
+    skew: 0,
+    margin: 0,
+    contract: false,
+    bounds: Bounds::FULL,
+};
 const SHORTER: Protocol = Protocol { later_ttl: 1, ..CHOSEN };
 const TWO_FAULTS: Bounds = Bounds { faults: 2, ..Bounds::FULL };
 
@@ -41,7 +47,7 @@ pub fn modes() -> Vec<Mode> {
     numbered.map(|(number, mode)| Mode { number, ..mode }).collect()
 }
 
-fn clean() -> [Mode; 4] {
+fn clean() -> [Mode; 5] {
     let mode = |decision, protocol, bounds, small| Mode {
         number: 0,
         decision,
@@ -49,11 +55,13 @@ fn clean() -> [Mode; 4] {
         expected: Expected::Clean { small },
     };
     let skewed = Protocol { skew: 1, margin: 1, ..CHOSEN };
+    let judged = Protocol { contract: true, ..CHOSEN };
     let control = Protocol { flaw: Flaw::OldExtendObeyed, ..SHORTER };
     [
         mode("CLEAN", CHOSEN, Bounds::FULL, small()),
         mode("CLEAN, shorter lease after an upgrade", SHORTER, TWO_FAULTS, smallest()),
         mode("CLEAN, reaper's clock 1 fast, margin 1", skewed, TWO_FAULTS, smallest()),
+        mode("CLEAN, with a contract to be judged", judged, TWO_FAULTS, smallest()),
         mode("CONTROL, EXTEND of a dead incarnation obeyed", control, TWO_FAULTS, smallest()),
     ]
 }
@@ -63,7 +71,7 @@ fn clean() -> [Mode; 4] {
 type Mutant = (&'static str, Flaw, &'static [&'static str], &'static [Event]);
 
 #[rustfmt::skip] // a row is a line
-const MUTANTS: [Mutant; 36] = [
+const MUTANTS: [Mutant; 38] = [
     ("reaper's clock 1 fast, no margin", Flaw::NoMargin, &["P3"], &[Rival]),
     ("guardian: no fence while alone", Flaw::NoFenceWhileAlone, &["P2", "P1"], &[Pause, Rival]),
     ("guardian: fence counted from the answer", Flaw::FenceFromAnswer, &["P2"], &[]),
@@ -89,6 +97,9 @@ const MUTANTS: [Mutant; 36] = [
     ("no lock, and the old incarnation is obeyed", Flaw::NoStateLockAndOldOneObeyed, &["P16"], &[Crash]),
     ("the guardian inherits the lock", Flaw::LockInherited, &["S1", "S2"], &[Crash, Crash]),
 
+    ("judging: what has ended is judged without lease", Flaw::JudgedWithoutLease, &["P17"], &[Stop]),
+    ("judging: the check has no fence", Flaw::CheckWithoutFence, &["P17"], &[Crash]),
+
     ("terminal write guarded by the owner only", Flaw::FinishByOwnerOnly, &["P5"], &[]),
     ("terminal write refused after the lease ended", Flaw::FinishNeedsLiveLease, &["P8"], &[]),
     ("claim: epoch read afterwards, not RETURNED", Flaw::EpochReadLater, &["P8"], &[Rival]),
@@ -108,6 +119,9 @@ const MUTANTS: [Mutant; 36] = [
 
 fn mutant(&(decision, flaw, words, events): &Mutant) -> Mode {
     let protocol = match flaw {
+        Flaw::JudgedWithoutLease | Flaw::CheckWithoutFence => {
+            Protocol { flaw, contract: true, ..CHOSEN }
+        }
         Flaw::NoMargin => Protocol { flaw, skew: 1, ..CHOSEN },
         // With leases of one length there is nothing to lower.
         Flaw::TakeoverLowersExpiry => Protocol { flaw, ..SHORTER },

@@ -128,6 +128,15 @@ pub struct Guardian {
     pub ended_after_old_fence: bool,
     /// The guardian was killed and descendants of the task are still there, without a fence.
     pub leftover: bool,
+    /// What judges the ended task is alive: a tree under a guardian of its own, in the same directory.
+    pub check: Option<Check>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Who began it: the only one that its guardian obeys.
+    pub by: Inc,
+    pub fence: Time,
 }
 
 impl Guardian {
@@ -164,6 +173,9 @@ pub enum Held {
     Unknown { unanswered: Option<Time> },
     /// Owns the run and talks to its guardian. `fresh`: it was renewed in this instant.
     Attached { fresh: bool },
+    /// The task ended by itself, and what it has left is being judged. The run is owned, and its lease
+    /// renewed.
+    Judging { fresh: bool },
     /// The tree is dead; its end has to be written. `owned`: this incarnation is the owner, else it
     /// writes as the heir of the owner that the row names.
     Ended { end: End, owned: bool },
@@ -269,6 +281,8 @@ pub struct World {
     pub cancelled_while_down: bool,
     /// Ghost: a run that was never started was given back before its lease had expired.
     pub unstarted_requeued: bool,
+    /// Ghost: what had ended was taken over, to be judged, after its lease had run out.
+    pub judged_late: bool,
 }
 
 impl World {
@@ -293,6 +307,7 @@ impl World {
             story: Story::Open,
             cancelled_while_down: false,
             unstarted_requeued: false,
+            judged_late: false,
         }
     }
 
@@ -334,9 +349,14 @@ impl World {
         self.wire.iter().any(|r| r.from == inc && r.awaited)
     }
 
+    pub fn is_judging(&self, inc: Inc, epoch: Epoch) -> bool {
+        matches!(self.held(inc, epoch), Some(Held::Judging { .. }))
+    }
+
     pub fn nothing_lives(&self) -> bool {
         let claimed = |d: &Daemon| d.held.iter().any(|h| matches!(h, Some(Held::Claimed { .. })));
-        !self.guardians().any(Guardian::is_live) && !self.daemons.iter().any(claimed)
+        !self.guardians().any(|g| g.is_live() || g.check.is_some())
+            && !self.daemons.iter().any(claimed)
     }
 
     /// The row is terminal and no tree lives: time, pauses and lost answers make no difference now.
