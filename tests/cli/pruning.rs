@@ -122,18 +122,21 @@ fn old_events_go_when_that_is_asked_for_and_a_reader_is_told() {
         bench.place.raw().run("UPDATE leasehold_events SET created_at = 1");
         let fresh = bench.submit(&["agent"]);
         let events = || bench.json(&["events", "--json"]).as_array().unwrap().clone();
-        let seen = events();
-        assert_eq!(seen.len(), 3);
+        // Transactions of other tests may hold the newest of them back on a server for a while.
+        let until = |count: usize| {
+            let found = (0..600).map(|_| events()).find(|events| events.len() == count);
+            found.unwrap_or_else(|| panic!("{count} events: {:?}", events()))
+        };
+        let seen = until(3);
         let prune = |words: &[&str]| {
             bench.run(&[&["prune", "--older-than", "24h", "--events"], words].concat()).done()
         };
         let counted = prune(&["--dry-run"]);
         assert_eq!(counted, "1 tasks would be removed, and events of that age\n");
-        assert_eq!(events(), seen);
+        assert_eq!(until(3), seen);
         let said = prune(&[]);
         assert_eq!(said, "1 tasks removed, their facts are kept\n2 events removed\n");
-        let left = events();
-        assert_eq!((left.len(), left[0]["run_id"].as_str()), (1, Some(fresh.as_str())));
+        assert_eq!(until(1)[0]["run_id"].as_str(), Some(fresh.as_str()));
         let first = seen[0]["id"].as_str().unwrap();
         bench.run(&["events", "--after", first]).refused(1, "removed");
         assert_eq!(prune(&[]), "0 tasks removed, their facts are kept\n0 events removed\n");

@@ -7,10 +7,12 @@ mod oracle;
 use leasehold::db::ops::{
     AttemptEnd, Cancel, Cancelled, ChangeStatus, Claim, ClaimOutcome, ClaimPage, Counted, Depart,
     DuePage, ExpiredPage, FindRun, History, ListPauses, Loss, PageRuns, PageStart, Paused, Reap,
-    Rejected, Renew, Resume, StorePause, Submit, Submitted, TakeOver, Verify, Wake, Way,
+    Rejected, RemoveEvents, Renew, Resume, StorePause, Submit, SubmitTasks, Submitted, TakeOver,
+    Verify, Wake, Way,
 };
 use leasehold::db::{Operation, Query, Store};
 use leasehold::domain::contract::Unmet;
+use leasehold::domain::dispatch::DispatchStatus;
 use leasehold::domain::ending::{EndedBy, Ending, Execution, Usage};
 use leasehold::domain::notice::Notify;
 use leasehold::domain::pause::{Pause, Scope};
@@ -34,18 +36,23 @@ use crate::places::{Engine, NOW, Place, engines};
 /// How long a lease lasts.
 const TTL: f64 = 10.0;
 
+/// A task as somebody submits it.
+#[derive(Debug, Clone)]
+struct Wish {
+    key: Option<u8>,
+    payload: u8,
+    after: Option<u8>,
+    expires: Option<u8>,
+    priority: i32,
+    exclusive: bool,
+    max_failures: u32,
+    tells_within: Option<u8>,
+}
+
 #[derive(Debug, Clone)]
 enum Step {
-    Submit {
-        key: Option<u8>,
-        payload: u8,
-        after: Option<u8>,
-        expires: Option<u8>,
-        priority: i32,
-        exclusive: bool,
-        max_failures: u32,
-        tells_within: Option<u8>,
-    },
+    Submit(Wish),
+    SubmitMany(Vec<Wish>, bool),
     Pass(u8),
     Claim(Chosen, u8),
     Claimed(Chosen, Seen, Leaving, u32),
@@ -54,20 +61,17 @@ enum Step {
     Cancel(Chosen),
     Reap,
     WhatIsDue,
-    Change {
-        run: Chosen,
-        from: Option<Status>,
-        to: Status,
-        epoch: Option<Seen>,
-    },
+    Change { run: Chosen, from: Option<Status>, to: Status, epoch: Option<Seen> },
     Pause(usize),
     Resume(usize),
     Advance(Chosen, Seen, i32),
     TakeNotice(Index, Seen, u8),
     SettleNotice(Index, Seen, Sent),
     ResendNotice(Index),
+    ChangeNotice(Index, DispatchStatus),
     Retry(Chosen),
     Prune(u32, bool),
+    RemoveEvents(u8),
     Sleep(u8),
     Reopen,
 }
@@ -106,6 +110,32 @@ impl Seen {
     }
 }
 
+fn wish() -> impl Strategy<Value = Wish> {
+    let moment = || prop::option::weighted(0.2, 0..20_u8);
+    let wish = (
+        prop::option::weighted(0.3, 0..4_u8),
+        0..2_u8,
+        moment(),
+        moment(),
+        -1..2_i32,
+        prop::bool::weighted(0.2),
+        0..6_u32,
+        prop::option::of(0..60_u8),
+    );
+    wish.prop_map(
+        |(key, payload, after, expires, priority, exclusive, max_failures, tells_within)| Wish {
+            key,
+            payload,
+            after,
+            expires,
+            priority,
+            exclusive,
+            max_failures,
+            tells_within,
+        },
+    )
+}
+
 fn steps() -> impl Strategy<Value = Step> {
     let seen = || prop_oneof![9 => Just(Seen::Now), 1 => Just(Seen::Before)];
     let leaving = prop_oneof![
@@ -123,31 +153,6 @@ fn steps() -> impl Strategy<Value = Step> {
         .into_iter()
         .filter(|to| ![Status::Running, Status::RetryWait].contains(to))
         .collect();
-    let moment = || prop::option::weighted(0.2, 0..20_u8);
-    let submit = (
-        prop::option::weighted(0.3, 0..4_u8),
-        0..2_u8,
-        moment(),
-        moment(),
-        -1..2_i32,
-        prop::bool::weighted(0.2),
-        0..6_u32,
-        prop::option::of(0..60_u8),
-    );
-    let submit = submit.prop_map(
-        |(key, payload, after, expires, priority, exclusive, max_failures, tells_within)| {
-            Step::Submit {
-                key,
-                payload,
-                after,
-                expires,
-                priority,
-                exclusive,
-                max_failures,
-                tells_within,
-            }
-        },
-    );
     let sent = prop_oneof![
         1 => Just(Sent::Well),
         2 => Just(Sent::ToTryAgain),
@@ -158,7 +163,9 @@ fn steps() -> impl Strategy<Value = Step> {
         (any::<Index>(), prop::bool::weighted(0.15)).prop_map(|(among, any)| Chosen { among, any })
     };
     prop_oneof![
-        3 => submit,
+        3 => wish().prop_map(Step::Submit),
+        1 => (prop::collection::vec(wish(), 0..4), any::<bool>())
+            .prop_map(|(wishes, atomic)| Step::SubmitMany(wishes, atomic)),
         10 => (0..3_u8).prop_map(Step::Pass),
         2 => (run(), 0..3_u8).prop_map(|(run, worker)| Step::Claim(run, worker)),
         10 => (run(), seen(), leaving, any::<u32>())
@@ -179,9 +186,12 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (any::<Index>(), seen(), sent)
             .prop_map(|(among, seen, sent)| Step::SettleNotice(among, seen, sent)),
         1 => any::<Index>().prop_map(Step::ResendNotice),
+        1 => (any::<Index>(), select(DispatchStatus::ALL.to_vec()))
+            .prop_map(|(among, to)| Step::ChangeNotice(among, to)),
         1 => run().prop_map(Step::Retry),
         1 => (any::<u32>(), any::<bool>())
             .prop_map(|(chosen, with_facts)| Step::Prune(chosen, with_facts)),
+        1 => (0..40_u8).prop_map(Step::RemoveEvents),
         4 => (1..12_u8).prop_map(Step::Sleep),
         1 => Just(Step::Reopen),
     ]
@@ -248,7 +258,8 @@ impl Bench {
 
     fn step(&mut self, step: &Step) -> Checked {
         match step {
-            Step::Submit { .. } => self.submit(step),
+            Step::Submit(wish) => self.submit(wish),
+            Step::SubmitMany(wishes, atomic) => self.submit_many(wishes, *atomic),
             Step::Pass(by) => self.pass(*by),
             Step::Claim(run, by) => match self.some(run, Status::Queued) {
                 Some(id) => self.claim(&id, *by),
@@ -289,11 +300,18 @@ impl Bench {
             Step::TakeNotice(among, seen, by) => self.take_notice(among, *seen, *by),
             Step::SettleNotice(among, seen, sent) => self.settle_notice(among, *seen, *sent),
             Step::ResendNotice(among) => self.resend_notice(among),
+            Step::ChangeNotice(among, to) => self.change_notice(among, *to),
             Step::Retry(run) => match self.some_that(run, Status::is_terminal) {
                 Some(id) => self.retry(&id),
                 None => Ok(()),
             },
             Step::Prune(chosen, with_facts) => self.prune(*chosen, *with_facts),
+            Step::RemoveEvents(age) => {
+                // Each run keeps the events from some moment on, which is for the ledger to see.
+                let before = self.oracle.now - f64::from(*age);
+                self.write(&RemoveEvents { before });
+                Ok(())
+            }
             Step::Sleep(seconds) => {
                 self.oracle.now += f64::from(*seconds);
                 Ok(())
@@ -305,20 +323,10 @@ impl Bench {
         }
     }
 
-    fn submit(&mut self, step: &Step) -> Checked {
-        let Step::Submit {
-            key,
-            payload,
-            after,
-            expires,
-            priority,
-            exclusive,
-            max_failures,
-            tells_within,
-        } = step
-        else {
-            return Ok(());
-        };
+    /// What is asked of the store, and what the oracle makes of it: the payload under its key, and the task.
+    fn asked(&mut self, wish: &Wish) -> (Submit, Option<(String, u8)>, Task) {
+        let Wish { key, payload, after, expires, priority, exclusive, max_failures, tells_within } =
+            wish;
         let now = self.oracle.now;
         let mut app = task();
         app.args.insert("action_prompt".into(), format!("prompt {payload}").into());
@@ -353,23 +361,8 @@ impl Bench {
         let settings = RunSettings { retry, when, notify, ..RunSettings::default() };
         let fact_id = self.fact_id(0);
         let submit = Submit { spec, settings, stdin: None, id: id.clone(), at: now, fact_id };
-        let said = self.write(&submit);
-
         // With exclusive tasks a payload is another one.
         let payload = payload + if *exclusive { 100 } else { 0 };
-        let taken = key.as_ref().and_then(|key| self.oracle.keys.get(key));
-        let expected = match taken {
-            None => Submitted::New,
-            Some((other, run)) if *other == payload => Submitted::Again(run.clone()),
-            Some((_, run)) => Submitted::Taken(run.clone()),
-        };
-        prop_assert_eq!(&said, &expected);
-        if said != Submitted::New {
-            return Ok(());
-        }
-        if let Some(key) = key {
-            self.oracle.keys.insert(key, (payload, id.clone()));
-        }
         let mut task = Task {
             key: concurrency_key,
             wake_at: when.not_before.filter(|moment| *moment > now),
@@ -381,8 +374,37 @@ impl Bench {
         if task.wake_at.is_some() {
             task.go(Status::WaitingDependency, "run.waiting_dependency.not_before", now);
         }
-        self.oracle.tasks.insert(id.clone(), task);
-        self.ids.push(id);
+        (submit, key.map(|key| (key, payload)), task)
+    }
+
+    fn submit(&mut self, wish: &Wish) -> Checked {
+        let (submit, key, task) = self.asked(wish);
+        let expected = self.oracle.submit(&submit.id, key, task);
+        prop_assert_eq!(&self.write(&submit), &expected);
+        if expected == Submitted::New {
+            self.ids.push(submit.id);
+        }
+        Ok(())
+    }
+
+    /// All of them, or none when they are to go together and the key of one is taken.
+    fn submit_many(&mut self, wishes: &[Wish], atomic: bool) -> Checked {
+        let mut after = self.oracle.clone();
+        let (mut submits, mut expected) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            let (submit, key, task) = self.asked(wish);
+            expected.push(after.submit(&submit.id, key, task));
+            submits.push(submit);
+        }
+        let ids: Vec<_> = submits.iter().map(|submit| submit.id.clone()).collect();
+        prop_assert_eq!(&self.write(&SubmitTasks { submits, atomic }), &expected);
+        let is_taken = |submitted: &Submitted| matches!(submitted, Submitted::Taken(_));
+        if atomic && expected.iter().any(is_taken) {
+            return Ok(());
+        }
+        self.oracle = after;
+        let new = ids.into_iter().zip(expected).filter(|(_, said)| *said == Submitted::New);
+        self.ids.extend(new.map(|(id, _)| id));
         Ok(())
     }
 

@@ -11,6 +11,8 @@ use thiserror::Error;
 pub(super) const MOST_BYTES: usize = 16 << 20;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// What may stand before and after a line: the mark, and the CR of its end.
+const MORE: usize = BYTE_ORDER_MARK.len() + 1;
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,8 +95,7 @@ impl<R: BufRead, F: Fn(&R) -> bool> Lines<R, F> {
             }
             let end = piece.iter().position(|byte| *byte == b'\n');
             let part = &piece[..end.unwrap_or(piece.len())];
-            // One more byte may be the CR of its end.
-            if self.is_too_long || self.begun.len() + part.len() > self.most + 1 {
+            if self.is_too_long || self.begun.len() + part.len() > self.most + MORE {
                 (self.is_too_long, self.begun) = (true, Vec::new());
             } else {
                 self.begun.extend_from_slice(part);
@@ -119,12 +120,11 @@ impl<R: BufRead, F: Fn(&R) -> bool> Lines<R, F> {
         if self.number == 1 {
             bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         }
-        let is_blank = bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
-        if is_blank && !is_too_long {
-            return None;
-        }
+        let is_blank = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
         let text = if is_too_long || bytes.len() > self.most {
             Err(Unreadable::TooLong)
+        } else if is_blank(bytes) {
+            return None;
         } else if let Some(place) = bytes.iter().position(|byte| *byte == 0) {
             Err(Unreadable::Nul(place + 1))
         } else {
@@ -203,6 +203,19 @@ mod tests {
                 (9, text("f")),
             ]
         );
+        // What is around a line does not count, and blanks do.
+        for (file, is_too_long) in [
+            (&b"\xef\xbb\xbfabcd\r\n"[..], false),
+            (b"\xef\xbb\xbfabcde\r\n", true),
+            (b"abcd\r", false),
+            (b"abcde", true),
+            (b"    \n", false),
+            (b"     \n", true),
+            (b"\r\r\r\r\r \n", true),
+        ] {
+            let found = read(file, 3, 4).0.into_iter().any(|line| line.text.is_err());
+            assert_eq!(found, is_too_long, "{file:?}");
+        }
         let (lines, quiet) = read(b"", 3, 8);
         assert_eq!((lines.len(), quiet), (0, 1), "it says that it waits, and finds the end");
     }

@@ -1,16 +1,19 @@
 //! What comes after an end, and beside a run: steps of workflows, notices, retries, removal.
 
 use leasehold::db::ops::{
-    AdvanceSteps, NoticeOf, Prune, Pruned, Resent, Retried, Retry, RetryNotice, SettleNotice,
-    SettledNotices, StepBegins, Steps, Submit, Submitted, TakeNotice, Taken,
+    AdvanceSteps, ChangeDispatch, NoticeOf, Prune, Pruned, Rejected, Resent, Retried, Retry,
+    RetryNotice, SettleNotice, SettledNotices, StepBegins, Steps, Submit, Submitted, TakeNotice,
+    Taken,
 };
 use leasehold::domain::dispatch::DispatchStatus;
 use leasehold::domain::notice::{Backoff, Failed};
+use leasehold::domain::payload::IdempotencyKey;
+use leasehold::domain::reason::{Reason, ReasonCode};
 use leasehold::domain::run::RunEpoch;
 use leasehold::domain::settings::RunSettings;
 use leasehold::domain::status::Status;
 use leasehold::domain::task::TaskSpec;
-use leasehold::domain::transition::Principal;
+use leasehold::domain::transition::{DispatchGuard, DispatchPatch, Outcome, Principal, Transition};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -159,6 +162,58 @@ impl Bench {
             status => Resent::NotGivenUp(status),
         };
         prop_assert_eq!(said, expected);
+        self.compare_notice(&run_id)
+    }
+
+    /// An operator changes a notice, and repeats the request.
+    pub(super) fn change_notice(&mut self, among: &Index, to: DispatchStatus) -> Checked {
+        let Some((run_id, id)) = self.some_notice(among) else { return Ok(()) };
+        let (at, key) = (self.oracle.now, self.fact_id(0));
+        let Some(notice) = self.oracle.notice(&run_id) else { return Ok(()) };
+        let (found, attempt) = (notice.status, notice.attempt);
+        let patch = match to {
+            DispatchStatus::Pending => DispatchPatch {
+                attempt: Some(0),
+                next_attempt_at: Some(at),
+                last_error: Some(None),
+            },
+            DispatchStatus::Delivering => {
+                DispatchPatch { attempt: Some(attempt + 1), ..DispatchPatch::default() }
+            }
+            _ => DispatchPatch::default(),
+        };
+        // Nobody asked for an acknowledgement.
+        let is_possible = found.may_become(to) && to != DispatchStatus::Acked;
+        if is_possible {
+            notice.go(to);
+            notice.attempt = patch.attempt.unwrap_or(attempt);
+        }
+        let change = ChangeDispatch {
+            transition: Transition {
+                id,
+                from: None,
+                to,
+                reason: Reason::new(ReasonCode::DISPATCH_BACKOFF, "because a test says so"),
+                principal: Principal::operator("ada"),
+                guard: DispatchGuard { attempt: Some(attempt), ..DispatchGuard::default() },
+                patch,
+                idempotency_key: None,
+            },
+            key: IdempotencyKey::check(&key).ok(),
+            at,
+            fact_id: self.fact_id(0),
+        };
+        let said = self.write(&change);
+        let again = ChangeDispatch { fact_id: self.fact_id(0), ..change };
+        prop_assert_eq!(&self.write(&again), &said);
+        match said {
+            Ok(Outcome::Applied { previous, current, .. }) => {
+                prop_assert!(is_possible);
+                prop_assert_eq!((previous, current), (found, to));
+            }
+            Err(Rejected::Refused(_)) => prop_assert!(!is_possible),
+            other => prop_assert!(false, "{}: {:?}", run_id, other),
+        }
         self.compare_notice(&run_id)
     }
 

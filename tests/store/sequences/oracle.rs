@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold::db::Run;
+use leasehold::db::ops::Submitted;
 use leasehold::domain::dispatch::DispatchStatus;
 use leasehold::domain::pause::Scope;
 use leasehold::domain::status::Status;
@@ -208,6 +209,19 @@ pub enum Leaving {
 }
 
 impl Oracle {
+    /// Under its key, with its payload, if it has one.
+    pub fn submit(&mut self, id: &str, key: Option<(String, u8)>, task: Task) -> Submitted {
+        if let Some((key, payload)) = key {
+            match self.keys.get(&key) {
+                Some((other, run)) if *other == payload => return Submitted::Again(run.clone()),
+                Some((_, run)) => return Submitted::Taken(run.clone()),
+                None => drop(self.keys.insert(key, (payload, id.to_owned()))),
+            }
+        }
+        self.tasks.insert(id.to_owned(), task);
+        Submitted::New
+    }
+
     pub fn is_busy(&self, key: Option<&String>) -> bool {
         let running = |task: &Task| task.status == Status::Running && task.key.as_ref() == key;
         key.is_some() && self.tasks.values().any(running)
