@@ -35,9 +35,9 @@ struct Wait {
 impl Awaited {
     /// The queue is looked at again. What was said is remembered a little longer: a round may end before it has met
     /// everything, since there is no more room for tasks.
-    pub fn begin_round(&self, from_head: bool) {
+    pub fn begin_round(&self) {
         let mut waits = self.0.borrow_mut();
-        waits.retain(|_, wait| wait.met || !from_head);
+        waits.retain(|_, wait| wait.met);
         waits.values_mut().for_each(|wait| wait.met = false);
     }
 
@@ -122,12 +122,12 @@ mod tests {
         awaited.meet("a", "r1");
         awaited.meet("b", "r2");
         assert_eq!(tokens(), ["a", "b"]);
-        awaited.begin_round(false);
+        awaited.begin_round();
         assert!(awaited.is_empty());
         awaited.meet("b", "r3");
         assert_eq!(tokens(), ["b"]);
         assert_eq!(awaited.0.borrow().len(), 2, "what was said of the other is remembered");
-        awaited.begin_round(true);
+        awaited.begin_round();
         awaited.meet("b", "r3");
         assert_eq!(awaited.0.borrow().keys().collect::<Vec<_>>(), ["b"]);
     }

@@ -21,17 +21,19 @@ use super::scheduler::Wake;
 use super::supervise::{DeathWatch, halts};
 use super::{CallError, Parts, task_span};
 use crate::db::ops::{
-    BusyKeys, Claim as ClaimOne, ClaimOutcome, ClaimPage, LastHeartbeat, ListPauses, PageRuns,
-    PageStart,
+    BusyKeys, Claim as ClaimOne, ClaimOutcome, LastHeartbeat, ListPauses, ReadyClasses, ReadyPage,
 };
-use crate::domain::claim_plan::{ClaimPass, ClaimPlan};
+use crate::domain::claim_plan::{ClaimPass, ClaimPlan, PAGE_ROWS, in_queue_order};
 use crate::domain::clocks;
 use crate::domain::ending::ExecuteError;
-use crate::domain::frontier::Frontier;
 use crate::domain::lease;
 use crate::domain::pause::Pauses;
+use crate::domain::ready::ReadyClass;
 use crate::domain::run::{ClaimedRun, QueuedRun, RunEpoch};
 use crate::process::BootTime;
+
+/// Classes that a pass looks at: where there are more, the next pass of the round goes on behind them.
+const MOST_CLASSES: usize = 10_000;
 
 /// Makes one pass.
 #[derive(Debug, Message)]
@@ -39,19 +41,8 @@ use crate::process::BootTime;
 pub(crate) struct Claim {
     /// At most so many runs are claimed.
     pub limit: usize,
-    /// Where the pass begins.
-    pub from: From,
-}
-
-/// Where a pass begins.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum From {
-    /// At the head of the queue.
-    Head,
-    /// After the runs that this worker knows not to be its own.
-    Frontier,
-    /// Where the last pass stopped reading.
-    Place(PageStart),
+    /// Behind which class the pass begins: the last one of the pass before; nothing at the beginning of a round.
+    pub after: Option<String>,
 }
 
 /// What a pass did.
@@ -59,8 +50,14 @@ pub(crate) enum From {
 pub(crate) struct Claimed {
     /// Runs that are this worker's now, and on their way to an executor.
     pub won: usize,
-    /// Where the next pass of this round begins; nothing when the end of the queue was reached.
-    pub next: Option<PageStart>,
+    /// Runs that somebody else was first to claim, or to pause: there may be others behind them.
+    pub lost: usize,
+    /// Behind which class the next pass of this round begins; nothing when all were looked at.
+    pub next: Option<String>,
+}
+
+impl Claimed {
+    const NOTHING: Claimed = Claimed { won: 0, lost: 0, next: None };
 }
 
 /// Locks are awaited: they are to be looked at again.
@@ -84,7 +81,6 @@ struct Pass {
     root: Addr<Root>,
     db: Writer,
     reader: Reader,
-    frontier: Rc<RefCell<Frontier>>,
     /// What was paused at the last look.
     paused: Rc<RefCell<Pauses>>,
     /// Whether this host's clock was found to be off.
@@ -105,7 +101,6 @@ impl ClaimActor {
             root,
             db,
             reader,
-            frontier: Rc::default(),
             paused: Rc::default(),
             off: Rc::default(),
             awaited: Awaited::default(),
@@ -124,39 +119,36 @@ impl Actor for ClaimActor {
 impl Handler<Claim> for ClaimActor {
     type Result = ResponseFuture<Result<Claimed, CallError>>;
 
-    fn handle(&mut self, Claim { limit, from }: Claim, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Claim { limit, after }: Claim, ctx: &mut Self::Context) -> Self::Result {
         let pass = self.pass.clone();
         let _in = pass.parts.enter("claim", &self.span);
-        if from == From::Head {
-            pass.frontier.borrow_mut().reset();
-        }
-        if !matches!(from, From::Place(_)) {
-            pass.awaited.begin_round(from == From::Head);
+        if after.is_none() {
+            pass.awaited.begin_round();
         }
         let now = pass.parts.clock.now();
         let address = ctx.address();
         let claimed = async move {
             if pass.is_stale(now).await? {
                 info!("this worker's heartbeat is stale: it claims nothing");
-                return Ok(Claimed { won: 0, next: None });
+                return Ok(Claimed::NOTHING);
             }
             if pass.is_out_of_time().await? {
-                return Ok(Claimed { won: 0, next: None });
+                return Ok(Claimed::NOTHING);
             }
             let pauses = pass.pauses().await?;
             if pauses.are_of_all() {
-                return Ok(Claimed { won: 0, next: None });
+                return Ok(Claimed::NOTHING);
             }
-            let (candidates, next) = pass.plan(&from, pauses, limit, now).await?;
+            let (candidates, next) = pass.plan(after, &pauses, limit).await?;
             // Only now: a look at a store that has fallen silent keeps nobody from ending. It is held until all that
             // was claimed has been handed over.
             let Some(_leave) = pass.root.send(AskLeave).await? else {
-                return Ok(Claimed { won: 0, next: None });
+                return Ok(Claimed::NOTHING);
             };
-            let won = pass.claim_all(candidates).await;
+            let claimed = pass.claim_all(candidates).await;
             pass.look_at_locks().await;
             address.do_send(LookAgain);
-            Ok(Claimed { won: won?, next })
+            claimed.map(|(won, lost)| Claimed { won, lost, next })
         };
         Box::pin(claimed.instrument(self.span.clone()))
     }
@@ -223,43 +215,59 @@ impl Pass {
         Ok(pauses)
     }
 
+    /// What can be claimed, the oldest first: the classes are looked at, and those of which this worker can claim something
+    /// are read.
     async fn plan(
         &self,
-        from: &From,
-        pauses: Pauses,
+        after: Option<String>,
+        pauses: &Pauses,
         limit: usize,
-        now: f64,
-    ) -> Result<(ClaimPass, Option<PageStart>), CallError> {
-        self.frontier.borrow_mut().look_at(&pauses);
+    ) -> Result<(ClaimPass, Option<String>), CallError> {
         let busy = self.reader.read(BusyKeys).await?;
+        let (mut runs, mut looked) = (Vec::new(), 0);
+        let mut page = Some(ReadyClasses { after: after.unwrap_or_default() });
+        while let Some(classes) = page.take_if(|_| looked < MOST_CLASSES) {
+            let found = self.reader.read(classes).await?;
+            looked += found.len();
+            page = ReadyClasses::next(&found);
+            for class in found {
+                if class.is_claimable(&self.parts.offer, &busy, pauses) {
+                    self.read_class(class, &mut runs).await?;
+                }
+            }
+        }
+        in_queue_order(&mut runs);
         let mut plan = ClaimPlan::new(&self.parts.offer, limit, busy);
-        let mut start = Some(self.start_of(from));
-        while plan.wants_more() {
-            let Some(page_start) = start.take() else { break };
-            let page = ClaimPage { start: page_start, runs: PageRuns::All, pauses: pauses.clone() };
-            let runs = self.reader.read(page.clone()).await?;
-            start = page.start.next(&runs);
-            plan.take_page(runs);
+        let mut runs = runs.into_iter();
+        while plan.wants_more() && runs.len() > 0 {
+            plan.take_page(runs.by_ref().take(PAGE_ROWS).collect());
         }
-        // A pass in the middle of a round says nothing about what lies before it.
-        if !matches!(from, From::Place(_)) {
-            self.frontier.borrow_mut().advance(plan.skipped(), &pauses, now);
-        }
-        Ok((plan.into_pass(), start))
+        Ok((plan.into_pass(), page.map(|page| page.after)))
     }
 
-    fn start_of(&self, from: &From) -> PageStart {
-        match (from, self.frontier.borrow().place()) {
-            (From::Place(start), _) => start.clone(),
-            (From::Frontier, Some((at, id))) => PageStart::After(*at, id.clone()),
-            (From::Frontier, None) | (From::Head, _) => PageStart::head(),
+    async fn read_class(
+        &self,
+        class: ReadyClass,
+        runs: &mut Vec<QueuedRun>,
+    ) -> Result<(), CallError> {
+        let offer = &self.parts.offer;
+        let (mut mine, mut page) = (0, Some(ReadyPage { class, after: None }));
+        while let Some(next) = page.take_if(|_| mine < PAGE_ROWS) {
+            let found = self.reader.read(next.clone()).await?;
+            page = next.next(&found);
+            // One whose name was cut holds runs for others, too.
+            let served = found.into_iter().filter(|run| offer.may_claim(run));
+            let before = runs.len();
+            runs.extend(served);
+            mine += runs.len() - before;
         }
+        Ok(())
     }
 
     /// Sends all claims at once, so that they share a transaction. A key is spoken for by the first run that has it;
     /// should that one be lost, the next round finds the other. A run whose locks are not to be had is not claimed: it
-    /// stays where it is in the queue and spends no epoch.
-    async fn claim_all(&self, mut pass: ClaimPass) -> Result<usize, CallError> {
+    /// stays where it is in the queue and spends no epoch. Answers how many were won, and how many lost.
+    async fn claim_all(&self, mut pass: ClaimPass) -> Result<(usize, usize), CallError> {
         let (mut chosen, mut taken) = (Vec::new(), BTreeSet::new());
         while let Some(run) = pass.next_candidate() {
             match self.take_locks(&run, &taken) {
@@ -275,11 +283,14 @@ impl Pass {
             }
         }
         let claims = chosen.into_iter().map(|(run, locks)| self.claim_one(run, locks));
-        let mut won = 0;
+        let (mut won, mut lost) = (0, 0);
         for claim in join_all(claims).await {
-            won += usize::from(claim?);
+            match claim? {
+                true => won += 1,
+                false => lost += 1,
+            }
         }
-        Ok(won)
+        Ok((won, lost))
     }
 
     /// The locks of this machine that the run needs, or the first that is not to be had; `taken` are those of which that

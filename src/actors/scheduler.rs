@@ -28,10 +28,10 @@ impl SchedulerActor {
         SchedulerActor { parts, worker, span, _watch: watch }
     }
 
-    fn tick(&self, full: bool) {
+    fn tick(&self) {
         let _in = self.parts.enter("scheduler", &self.span);
         // A full mailbox holds a tick already, and a worker that is gone is started again with one.
-        let _ = self.worker.try_send(Tick { full });
+        let _ = self.worker.try_send(Tick);
     }
 }
 
@@ -44,8 +44,8 @@ impl Actor for SchedulerActor {
         if !self.parts.config.own_ticks {
             return;
         }
-        self.tick(true);
-        ctx.run_interval(self.parts.config.tick, |actor, _| actor.tick(true));
+        self.tick();
+        ctx.run_interval(self.parts.config.tick, |actor, _| actor.tick());
     }
 }
 
@@ -54,7 +54,7 @@ impl Handler<Wake> for SchedulerActor {
 
     fn handle(&mut self, _: Wake, _: &mut Self::Context) {
         if self.parts.config.own_ticks {
-            self.tick(false);
+            self.tick();
         }
     }
 }

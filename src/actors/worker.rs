@@ -9,7 +9,7 @@ use actix::{
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, debug, warn};
 
-use super::claim::{Claim, ClaimActor, From};
+use super::claim::{Claim, ClaimActor};
 use super::heartbeat::{Beat, HeartbeatActor};
 use super::reaper::{Reap, Reaped, ReaperActor};
 use super::root::{FreeSlots, Root};
@@ -19,10 +19,7 @@ use super::{CallError, Parts};
 /// Makes a tick. One that comes while another is running is folded, with all others like it, into the one after.
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "Result<Ticked, CallError>")]
-pub(crate) struct Tick {
-    /// Whether the whole queue is looked at, or only what is behind the frontier.
-    pub full: bool,
-}
+pub(crate) struct Tick;
 
 /// What a tick did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +44,7 @@ pub(crate) struct WorkerActor {
     /// Who waits for the tick that is running; nothing when none is.
     running: Option<Vec<Waiter>>,
     /// The tick after that one.
-    next: Option<(bool, Vec<Waiter>)>,
+    next: Option<Vec<Waiter>>,
     span: Span,
     _watch: DeathWatch,
 }
@@ -75,7 +72,7 @@ impl WorkerActor {
         }
     }
 
-    fn start_tick(&mut self, full: bool, waiters: Vec<Waiter>, ctx: &mut Context<Self>) {
+    fn start_tick(&mut self, waiters: Vec<Waiter>, ctx: &mut Context<Self>) {
         self.running = Some(waiters);
         let steps = Steps {
             limit: self.parts.config.limit,
@@ -84,7 +81,7 @@ impl WorkerActor {
             reaper: self.reaper.clone(),
             claim: self.claim.clone(),
         };
-        let tick = async move { steps.tick(full).await }.instrument(self.span.clone());
+        let tick = async move { steps.tick().await }.instrument(self.span.clone());
         ctx.spawn(tick.into_actor(self).map(|result, actor, ctx| actor.end_tick(result, ctx)));
     }
 
@@ -100,8 +97,8 @@ impl WorkerActor {
             Ok(ticked) => waiters.for_each(|waiter| drop(waiter.send(Ok(ticked)))),
             Err(error) => drop(waiters.next().map(|waiter| waiter.send(Err(error)))),
         }
-        if let Some((full, waiters)) = self.next.take() {
-            self.start_tick(full, waiters, ctx);
+        if let Some(waiters) = self.next.take() {
+            self.start_tick(waiters, ctx);
         }
     }
 }
@@ -115,15 +112,13 @@ impl Actor for WorkerActor {
 impl Handler<Tick> for WorkerActor {
     type Result = ResponseFuture<Result<Ticked, CallError>>;
 
-    fn handle(&mut self, Tick { full }: Tick, ctx: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: Tick, ctx: &mut Self::Context) -> Self::Result {
         let _in = self.parts.enter("worker", &self.span);
         let (waiter, answer) = oneshot::channel();
         if self.running.is_some() {
-            let (next_full, waiters) = self.next.get_or_insert_default();
-            *next_full |= full;
-            waiters.push(waiter);
+            self.next.get_or_insert_default().push(waiter);
         } else {
-            self.start_tick(full, vec![waiter], ctx);
+            self.start_tick(vec![waiter], ctx);
         }
         Box::pin(async { answer.await.unwrap_or(Err(CallError::Gone)) })
     }
@@ -138,34 +133,28 @@ struct Steps {
 }
 
 impl Steps {
-    async fn tick(&self, full: bool) -> Result<Ticked, CallError> {
+    async fn tick(&self) -> Result<Ticked, CallError> {
         self.heartbeat.send(Beat).await??;
         let Reaped { requeued, failed } = self.reaper.send(Reap).await??;
-        // What came back to the queue came back to its old place.
-        let from = if full || requeued > 0 { From::Head } else { From::Frontier };
-        let claimed = self.claim_rounds(from).await?;
+        let claimed = self.claim_rounds().await?;
         Ok(Ticked { requeued, failed, claimed })
     }
 
-    /// Pass after pass, until a whole round has found nothing or the slots are full: no run is out of reach.
-    async fn claim_rounds(&self, first: From) -> Result<usize, CallError> {
-        let (mut claimed, mut this_round) = (0, 0);
-        let mut from = first.clone();
+    /// Pass after pass, until a whole round has met nothing to claim or the slots are full. What was lost to somebody else
+    /// is met no more, so this ends.
+    async fn claim_rounds(&self) -> Result<usize, CallError> {
+        let (mut claimed, mut has_met, mut after) = (0, false, None);
         loop {
             let limit = self.limit.min(self.root.send(FreeSlots).await?);
             if limit == 0 {
                 return Ok(claimed);
             }
-            let pass = self.claim.send(Claim { limit, from: from.clone() }).await??;
+            let pass = self.claim.send(Claim { limit, after }).await??;
             claimed += pass.won;
-            this_round += pass.won;
-            from = match pass.next {
-                Some(place) => From::Place(place),
-                None if this_round == 0 => return Ok(claimed),
-                None => first.clone(),
-            };
-            if from == first {
-                this_round = 0;
+            has_met |= pass.won + pass.lost > 0;
+            after = pass.next;
+            if after.is_none() && !std::mem::take(&mut has_met) {
+                return Ok(claimed);
             }
         }
     }

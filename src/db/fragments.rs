@@ -41,6 +41,16 @@ pub(super) struct After {
     pub id: String,
 }
 
+/// The name of a run's class, as the index `leasehold_ready` has it.
+pub(super) const SQLITE_CLASS: &str = "substr(action_kind || char(31) || coalesce(execution_target, '') || char(31) || coalesce(required_capabilities, '') || char(31) || coalesce(concurrency_key, ''), 1, 600)";
+/// The same on a server.
+#[cfg(feature = "postgres")]
+pub(super) const POSTGRES_CLASS: &str = "(substr(action_kind || chr(31) || coalesce(execution_target, '') || chr(31) || coalesce(required_capabilities::text, '') || chr(31) || coalesce(concurrency_key, ''), 1, 600) COLLATE \"C\")";
+
+/// Runs of the class with this name.
+#[derive(Debug, Clone)]
+pub(super) struct InClass(pub String);
+
 /// Compares when a run ended. A worker of the original stores no `ended_at`: its runs ended at their last change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedAt {
@@ -158,6 +168,23 @@ where
     }
 }
 
+impl QueryFragment<diesel::sqlite::Sqlite> for InClass {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, diesel::sqlite::Sqlite>) -> QueryResult<()> {
+        out.push_sql(SQLITE_CLASS);
+        out.push_sql(" = ");
+        out.push_bind_param::<Text, String>(&self.0)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl QueryFragment<diesel::pg::Pg> for InClass {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, diesel::pg::Pg>) -> QueryResult<()> {
+        out.push_sql(POSTGRES_CLASS);
+        out.push_sql(" = ");
+        out.push_bind_param::<Text, String>(&self.0)
+    }
+}
+
 #[cfg(feature = "postgres")]
 impl QueryFragment<diesel::pg::Pg> for AfterEvent {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, diesel::pg::Pg>) -> QueryResult<()> {
@@ -188,6 +215,6 @@ macro_rules! condition {
     )* };
 }
 
-condition!(Condition, NotHeld<'_>, After, EndedAt);
+condition!(Condition, NotHeld<'_>, After, InClass, EndedAt);
 #[cfg(feature = "postgres")]
 condition!(AfterEvent);

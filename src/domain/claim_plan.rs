@@ -9,7 +9,6 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::Value;
 
 use super::capability::CapabilityClasses;
-use super::frontier::Place;
 use super::json_text;
 use super::kinds::Kinds;
 use super::run::QueuedRun;
@@ -68,6 +67,11 @@ impl Offer {
         self.classes.serialization_tokens(&required)
     }
 
+    /// Whether this worker may serve the run.
+    pub fn may_claim(&self, run: &QueuedRun) -> bool {
+        self.score(run).is_some()
+    }
+
     fn score(&self, run: &QueuedRun) -> Option<usize> {
         let (capabilities, target) = (&run.required_capabilities, &run.execution_target);
         self.serves(&run.action_kind, capabilities.as_deref(), target.as_deref())
@@ -94,6 +98,12 @@ pub fn required_tokens(text: Option<&str>) -> Option<Vec<String>> {
     }
 }
 
+/// Sorts runs as the queue has them: those without a time first, then by time, and by id.
+pub fn in_queue_order(runs: &mut [QueuedRun]) {
+    let time = |run: &QueuedRun| run.queued_at.unwrap_or(f64::NEG_INFINITY);
+    runs.sort_by(|a, b| time(a).total_cmp(&time(b)).then_with(|| a.id.cmp(&b.id)));
+}
+
 /// Collects the candidates of one pass.
 #[derive(Debug)]
 pub struct ClaimPlan<'a> {
@@ -104,8 +114,6 @@ pub struct ClaimPlan<'a> {
     keys: HashSet<String>,
     claimable: usize,
     scanned: usize,
-    skipped: Vec<Place>,
-    unbroken: bool,
 }
 
 impl<'a> ClaimPlan<'a> {
@@ -119,8 +127,6 @@ impl<'a> ClaimPlan<'a> {
             keys: HashSet::new(),
             claimable: 0,
             scanned: 0,
-            skipped: Vec::new(),
-            unbroken: true,
         }
     }
 
@@ -133,20 +139,10 @@ impl<'a> ClaimPlan<'a> {
     pub fn take_page(&mut self, page: Vec<QueuedRun>) {
         self.scanned += page.len();
         for run in page {
-            match (self.offer.score(&run), run.queued_at) {
-                (Some(score), _) => {
-                    self.unbroken = false;
-                    self.take(score, run);
-                }
-                (None, Some(at)) if self.unbroken => self.skipped.push((at, run.id)),
-                (None, _) => {}
+            if let Some(score) = self.offer.score(&run) {
+                self.take(score, run);
             }
         }
-    }
-
-    /// The runs that are not this worker's, up to the first that is.
-    pub fn skipped(&self) -> &[Place] {
-        &self.skipped
     }
 
     /// A run whose key is busy is no candidate, so it never hides a free one behind it. Of several runs with one
@@ -255,14 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_an_adapter_hides_nothing_and_is_passed_by_for_good() {
+    fn a_kind_without_an_adapter_hides_nothing() {
         let mut offer = offer(&[]);
         offer.kinds = Kinds::of(["agent"]);
         let mut plan = ClaimPlan::new(&offer, 20, HashSet::new());
         let of_kind =
             |id, kind: &str| QueuedRun { action_kind: kind.into(), ..run(id, "[]", None) };
         plan.take_page(vec![of_kind(1, "workflow"), of_kind(2, "other"), of_kind(3, "agent")]);
-        assert_eq!(plan.skipped().len(), 2, "a wake-up begins behind them");
         assert_eq!(order(plan.into_pass()), ["r0003"]);
     }
 
@@ -294,8 +289,6 @@ mod tests {
         plan.take_page(
             (0..30).map(gpu).chain([run(99, "[]", None), run(100, "[]", None)]).collect(),
         );
-        // The run of the lock breaks the row of those that are not this worker's, so a wake-up comes by it again.
-        assert!(plan.skipped().is_empty());
         let mut pass = plan.into_pass();
         for _ in 0..30 {
             let next = pass.next_candidate().unwrap();

@@ -3,7 +3,7 @@
 use super::{Queue, WorkerCall};
 use crate::db::StoreError;
 use crate::db::ops::{
-    BusyKeys, Claim, ClaimOutcome, ClaimPage, Exit, LastHeartbeat, ListPauses, PageRuns, PageStart,
+    BusyKeys, Claim, ClaimOutcome, ClaimPage, Exit, LastHeartbeat, ListPauses, PageStart,
 };
 use crate::domain::claim_plan::{ClaimPass, ClaimPlan, Offer};
 use crate::domain::ending::{Ending, ExecuteError, Execution};
@@ -81,7 +81,7 @@ impl Queue {
         );
         let pauses = self.store.read(&ListPauses)?.into_iter().map(|pause| pause.scope).collect();
         let mut plan = ClaimPlan::new(&offer, call.limit, self.store.read(&BusyKeys)?);
-        let mut page = ClaimPage { start: PageStart::head(), runs: PageRuns::NoWorkflows, pauses };
+        let mut page = ClaimPage { start: PageStart::head(), pauses };
         while plan.wants_more() {
             let runs = self.store.read(&page)?;
             let next = page.start.next(&runs);

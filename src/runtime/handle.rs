@@ -143,7 +143,7 @@ impl Handle {
     /// [`Error::Runtime`] when a part of the tick failed.
     pub async fn tick(&self) -> Result<Ticked, Error> {
         let links = self.links().await?;
-        Ok(links.worker.send(Tick { full: true }).await.map_err(CallError::from)??)
+        Ok(links.worker.send(Tick).await.map_err(CallError::from)??)
     }
 
     /// Waits until no task of this worker is running, and no notice is being sent.

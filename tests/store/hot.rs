@@ -25,6 +25,7 @@ pub const EVENTS_KEY: &str = "the key of leasehold_events";
 /// What keys of requests stand for.
 pub const REQUESTS_KEY: &str = "the key of leasehold_transition_keys";
 const QUEUE: &str = "leasehold_queue";
+const READY: &str = "leasehold_ready";
 const LEASES: &str = "leasehold_leases";
 const WAKES: &str = "leasehold_wakes";
 const EXPIRIES: &str = "leasehold_expiries";
@@ -42,10 +43,10 @@ pub struct Hot {
 }
 
 /// Three pages: without a time, the first with one, a later one.
-fn pages(on: &mut Watched, tag: &str, runs: ops::PageRuns, pauses: &Pauses) {
+fn pages(on: &mut Watched, tag: &str, pauses: &Pauses) {
     let later = ops::PageStart::After(1_000.0, id(tag, 4));
     for start in [ops::PageStart::head(), ops::PageStart::Timed, later] {
-        on.read(&ops::ClaimPage { start, runs, pauses: pauses.clone() });
+        on.read(&ops::ClaimPage { start, pauses: pauses.clone() });
     }
 }
 
@@ -165,14 +166,20 @@ pub const ALL: [Hot; 31] = [
         },
     },
     Hot {
-        name: "pages of the queue: without a time, the first with one, a later one",
-        indexes: &[QUEUE, QUEUE, QUEUE],
-        run: |on, tag| pages(on, tag, ops::PageRuns::All, &Pauses::default()),
+        name: "what the queue waits for, the first page of a class, and a later one",
+        indexes: &[READY, READY, READY],
+        run: |on, tag| {
+            on.write(&submit(&id(tag, 98)));
+            let classes = on.read(&ops::ReadyClasses::default());
+            let class = classes[0].clone();
+            on.read(&ops::ReadyPage { class: class.clone(), after: None });
+            on.read(&ops::ReadyPage { class, after: Some((1_000.0, id(tag, 4))) });
+        },
     },
     Hot {
-        name: "the same of the contract, without workflows",
+        name: "pages of the contract: without a time, the first with one, a later one",
         indexes: &[QUEUE, QUEUE, QUEUE],
-        run: |on, tag| pages(on, tag, ops::PageRuns::NoWorkflows, &Pauses::default()),
+        run: |on, tag| pages(on, tag, &Pauses::default()),
     },
     Hot {
         name: "the same while two kinds and a target are paused",
@@ -180,7 +187,7 @@ pub const ALL: [Hot; 31] = [
         run: |on, tag| {
             let scopes = [Scope::kind("flow"), Scope::kind("play"), Scope::target("daytona")];
             let pauses: Pauses = scopes.into_iter().map(Result::unwrap).collect();
-            pages(on, tag, ops::PageRuns::All, &pauses);
+            pages(on, tag, &pauses);
         },
     },
     Hot {

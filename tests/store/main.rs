@@ -30,6 +30,7 @@ mod places;
 mod plans;
 mod races;
 mod reading;
+mod ready;
 mod requests;
 mod schema;
 mod sequences;

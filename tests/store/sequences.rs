@@ -4,13 +4,17 @@
 mod after;
 mod oracle;
 
+use std::collections::HashSet;
+
 use leasehold::db::ops::{
     AttemptEnd, Cancel, Cancelled, ChangeStatus, Claim, ClaimOutcome, ClaimPage, Counted, Depart,
-    DuePage, ExpiredPage, FindRun, History, ListPauses, Loss, PageRuns, PageStart, Paused, Reap,
-    Rejected, RemoveEvents, Renew, Resume, StorePause, Submit, SubmitTasks, Submitted, TakeOver,
-    Verify, Wake, Way,
+    DuePage, ExpiredPage, FindRun, History, ListPauses, Loss, PageStart, Paused, ReadyClasses,
+    ReadyPage, Reap, Rejected, RemoveEvents, Renew, Resume, StorePause, Submit, SubmitTasks,
+    Submitted, TakeOver, Verify, Wake, Way,
 };
 use leasehold::db::{Operation, Query, Store};
+use leasehold::domain::capability::CapabilityClasses;
+use leasehold::domain::claim_plan::{Offer, in_queue_order};
 use leasehold::domain::contract::Unmet;
 use leasehold::domain::dispatch::DispatchStatus;
 use leasehold::domain::ending::{EndedBy, Ending, Execution, Usage};
@@ -205,6 +209,8 @@ struct Bench {
     place: Place,
     store: Store,
     oracle: Oracle,
+    /// Of a worker that can serve everything.
+    offer: Offer,
     /// The order of submits.
     ids: Vec<String>,
     made: u32,
@@ -222,7 +228,9 @@ impl Bench {
             place.raw().run("PRAGMA synchronous = OFF");
         }
         let oracle = Oracle { now: NOW, ..Oracle::default() };
-        Bench { place, store, oracle, ids: Vec::new(), made: 0, facts: 0 }
+        let tokens = ["gpu-exclusive".to_owned()];
+        let offer = Offer::new(&tokens, &[], CapabilityClasses::default());
+        Bench { place, store, oracle, offer, ids: Vec::new(), made: 0, facts: 0 }
     }
 
     fn write<O: Operation>(&mut self, operation: &O) -> O::Output {
@@ -425,16 +433,25 @@ impl Bench {
     /// Reads the queue and claims its head.
     fn pass(&mut self, by: u8) -> Checked {
         let mut pauses = self.read(&ListPauses).into_iter().map(|pause| pause.scope).collect();
+        let mut by_class = Vec::new();
+        for class in self.read(&ReadyClasses::default()) {
+            if class.is_claimable(&self.offer, &HashSet::new(), &pauses) {
+                by_class.extend(self.read(&ReadyPage { class, after: None }));
+            }
+        }
+        in_queue_order(&mut by_class);
         let mut seen = Vec::new();
         let mut start = Some(PageStart::head());
         while let Some(page_start) = start {
-            let page = ClaimPage { start: page_start, runs: PageRuns::All, pauses };
+            let page = ClaimPage { start: page_start, pauses };
             let rows = self.read(&page);
             start = page.start.next(&rows);
             seen.extend(rows.into_iter().map(|run| run.id));
             pauses = page.pauses;
         }
         prop_assert_eq!(&seen, &self.oracle.queue());
+        let by_class: Vec<_> = by_class.into_iter().map(|run| run.id).collect();
+        prop_assert_eq!(&by_class, &seen);
         match seen.first() {
             Some(id) => self.claim(&id.clone(), by),
             None => Ok(()),

@@ -41,9 +41,9 @@ fn what_runs_goes_on_and_what_is_paused_waits_until_the_resume() {
     assert!(wait(handle.resume(&flows())).unwrap().is_none());
 }
 
-/// What is not this worker's stands before and behind what is held, so the frontier passes over that.
+/// What is not this worker's stands before and behind what is held.
 #[test]
-fn a_resume_by_another_process_finds_what_is_before_the_frontier() {
+fn a_resume_by_another_process_finds_what_was_held_between_others() {
     let bench = Bench::new();
     let handle = bench.runtime.handle();
     let mut other = bench.other();
@@ -56,10 +56,7 @@ fn a_resume_by_another_process_finds_what_is_before_the_frontier() {
     let held = other.submit_task(&TaskApplication::new("flow", "host")).unwrap();
     bench.clock.advance(1.0);
     foreign(&mut other);
-    // Old enough for the frontier, which the full look of a tick moves.
-    bench.clock.advance(60.0);
     wait(handle.tick()).unwrap();
-    // A wake-up begins there: what is submitted now is found behind it.
     let behind = other.submit_task(&TaskApplication::new("agent", "host")).unwrap();
     bench.until(&behind, "completed");
     assert_eq!(bench.run(&held).status, "queued");

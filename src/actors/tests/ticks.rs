@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::support::{Bench, NOW, Plan, wait};
 use crate::db::Seam;
+use crate::domain::settings::{RunSettings, When};
 use crate::domain::task::TaskApplication;
 use crate::queue::WorkerCall;
 
@@ -166,10 +167,38 @@ fn rows_for_somebody_else_do_not_hide_the_one_behind_them() {
     }
     let id = bench.submit("agent");
     bench.until(&id, "completed");
-    // And again, from behind the frontier.
-    bench.clock.advance(60.0);
+}
+
+#[test]
+fn a_need_that_is_longer_than_a_name_hides_nothing_and_is_met() {
+    let token = |number: usize| format!("{}{number}", "x".repeat(700));
+    let bench = Bench::with(|config| config.advertise = vec![token(70)], None);
+    let mut other = bench.other();
+    let submit = |number| {
+        let mut app = TaskApplication::new("agent", "host");
+        app.required_capabilities = vec![token(number)];
+        other.submit_task(&app).unwrap()
+    };
+    let mut ids: Vec<String> = (0..=70).map(submit).collect();
+    let mine = ids.pop().unwrap();
+    bench.until(&mine, "completed");
+    assert!(ids.iter().all(|id| bench.run(id).status == "queued"));
+}
+
+/// Its place is before that of tasks which a worker has looked at long ago.
+#[test]
+fn a_task_with_a_priority_is_found_before_old_ones_of_somebody_else() {
+    let bench = Bench::new();
+    let mut other = bench.other();
+    for _ in 0..60 {
+        other.submit_task(&TaskApplication::new("agent", "daytona")).unwrap();
+    }
+    bench.clock.advance(30.0);
     wait(bench.runtime.handle().tick()).unwrap();
-    let id = bench.submit("agent");
+    let urgent =
+        RunSettings { when: When { priority: 1, ..When::default() }, ..RunSettings::default() };
+    let app = TaskApplication::new("agent", "host");
+    let id = other.submit_task_with(&app, urgent, None).unwrap();
     bench.until(&id, "completed");
 }
 

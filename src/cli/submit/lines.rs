@@ -98,6 +98,13 @@ impl<R: BufRead, F: Fn(&R) -> bool> Lines<R, F> {
             if self.is_too_long || self.begun.len() + part.len() > self.most + MORE {
                 (self.is_too_long, self.begun) = (true, Vec::new());
             } else {
+                let most = self.most + MORE;
+                let room = self.begun.len() + part.len();
+                if room > self.begun.capacity() {
+                    // Twice as much each time would end far beyond what a line may have.
+                    let room = room.max(most.min(2 * self.begun.capacity()));
+                    self.begun.reserve_exact(room - self.begun.len());
+                }
                 self.begun.extend_from_slice(part);
             }
             let read = part.len() + usize::from(end.is_some());

@@ -1,4 +1,4 @@
-//! Reads the queue for a claim pass: the keys of running runs, then pages of candidates, oldest first.
+//! Reads the queue for the contract's claim pass: the keys of running runs, then pages of candidates, oldest first.
 
 use std::collections::HashSet;
 
@@ -12,17 +12,12 @@ use crate::domain::claim_plan::PAGE_ROWS;
 use crate::domain::pause::Pauses;
 use crate::domain::run::QueuedRun;
 
-/// What may be claimed. The first two conditions are those of the partial index; the second text of each is that of the
-/// contract's pass, which never sees a workflow.
-const TIMED: [&str; 2] = [
-    "status = 'queued' AND schedule_id IS NULL AND queued_at IS NOT NULL",
-    "status = 'queued' AND schedule_id IS NULL AND action_kind <> 'workflow' AND queued_at IS NOT NULL",
-];
+/// What may be claimed. The first two conditions are those of the partial index; workflows are dropped before they count
+/// as scanned (ADR-0071 D4).
+const TIMED: &str = "status = 'queued' AND schedule_id IS NULL AND action_kind <> 'workflow' AND queued_at IS NOT NULL";
 /// The same, for a run that some other program queued without a time.
-const UNTIMED: [&str; 2] = [
-    "status = 'queued' AND schedule_id IS NULL AND queued_at IS NULL",
-    "status = 'queued' AND schedule_id IS NULL AND action_kind <> 'workflow' AND queued_at IS NULL",
-];
+const UNTIMED: &str =
+    "status = 'queued' AND schedule_id IS NULL AND action_kind <> 'workflow' AND queued_at IS NULL";
 
 /// The keys of all running runs, scheduled ones and expired leases included.
 #[derive(Debug, Clone, Copy)]
@@ -75,24 +70,13 @@ impl PageStart {
     }
 }
 
-/// One page of claimable runs.
+/// One page of claimable runs. Scheduled ones never are: they belong to their scheduler.
 #[derive(Debug, Clone)]
 pub struct ClaimPage {
     /// Where it begins.
     pub start: PageStart,
-    /// Which runs are on it.
-    pub runs: PageRuns,
     /// What is paused: runs that are held are left out.
     pub pauses: Pauses,
-}
-
-/// Which runs are on a page. Scheduled ones never are: they belong to their scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageRuns {
-    /// Those of all kinds; who reads the page knows which it can run.
-    All,
-    /// All but workflows: they are dropped before they count as scanned (ADR-0071 D4).
-    NoWorkflows,
 }
 
 impl Query for ClaimPage {
@@ -108,9 +92,8 @@ impl Query for ClaimPage {
             .select(Row::as_select())
             .order((dsl::queued_at.asc(), dsl::id.asc()))
             .limit(PAGE_ROWS as i64);
-        let which = usize::from(self.runs == PageRuns::NoWorkflows);
         let held = |condition| NotHeld(condition, &self.pauses);
-        let (timed, untimed) = (held(TIMED[which]), held(UNTIMED[which]));
+        let (timed, untimed) = (held(TIMED), held(UNTIMED));
         let rows: Vec<Row> = match &self.start {
             PageStart::Untimed(id) => page.filter(untimed).filter(dsl::id.gt(id)).load(conn),
             PageStart::Timed => page.filter(timed).load(conn),
@@ -125,7 +108,7 @@ impl Query for ClaimPage {
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = schedule_runs)]
-struct Row {
+pub(super) struct Row {
     id: String,
     action_kind: String,
     action_args: JsonText,

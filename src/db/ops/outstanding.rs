@@ -1,22 +1,23 @@
 //! Whether any work is left that a worker could do.
 
+use std::collections::HashSet;
+
 use diesel::connection::DefaultLoadingMode;
 use diesel::prelude::*;
 
 use super::pause::ListPauses;
+use super::ready::{ReadyClasses, ReadyPage};
 use crate::db::columns::JsonText;
 use crate::db::engine::{AnyConn, Query, at_one_moment};
 use crate::db::fragments::NotHeld;
 use crate::db::schema::schedule_runs;
 use crate::domain::claim_plan::Offer;
 use crate::domain::pause::Pauses;
+use crate::domain::ready::ReadyClass;
 
 /// Each as its partial index has it. A scheduled run belongs to the scheduler.
 const RUNNING: &str = "status = 'running' AND schedule_id IS NULL";
-const WAITING: [&str; 2] = [
-    "status = 'queued' AND schedule_id IS NULL",
-    "status IN ('waiting_dependency', 'retry_wait') AND schedule_id IS NULL",
-];
+const WAITING: &str = "status IN ('waiting_dependency', 'retry_wait') AND schedule_id IS NULL";
 
 /// Asks whether a run that `offer` could serve is queued, waiting or running, whoever owns it. What waits and is paused
 /// does not count: nobody knows for how long.
@@ -45,10 +46,34 @@ impl Outstanding {
             return Ok(true);
         }
         let pauses = ListPauses.run(conn)?.into_iter().map(|pause| pause.scope).collect();
-        for condition in WAITING {
-            if self.any(conn, NotHeld(condition, &pauses))? {
+        Ok(self.any_queued(conn, &pauses)? || self.any(conn, NotHeld(WAITING, &pauses))?)
+    }
+
+    /// However many are queued that are not this worker's.
+    fn any_queued(&self, conn: &mut AnyConn, pauses: &Pauses) -> QueryResult<bool> {
+        let mut page = Some(ReadyClasses::default());
+        while let Some(classes) = page {
+            let found = classes.run(conn)?;
+            page = ReadyClasses::next(&found);
+            for class in found {
+                // A key that is busy will be free.
+                let is_mine = class.is_claimable(&self.offer, &HashSet::new(), pauses);
+                if is_mine && (!class.is_cut() || self.any_in(conn, class)?) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn any_in(&self, conn: &mut AnyConn, class: ReadyClass) -> QueryResult<bool> {
+        let mut page = Some(ReadyPage { class, after: None });
+        while let Some(next) = page {
+            let found = next.run(conn)?;
+            if found.iter().any(|run| self.offer.may_claim(run)) {
                 return Ok(true);
             }
+            page = next.next(&found);
         }
         Ok(false)
     }
