@@ -1,7 +1,8 @@
 //! Which queued runs a pass tries to claim, and in which order (ADR-0071 D4 and D5).
 //!
-//! A pass reads the queue page by page, oldest first, and hands each page to a [`ClaimPlan`]. The plan keeps the runs
-//! this worker may serve and says when it has seen enough.
+//! A pass hands the queue page by page, oldest first, to a [`ClaimPlan`], which keeps the runs that this worker may serve
+//! and says when it has seen enough. The contract's pass reads all there is; a runtime's leaves out what it cannot serve
+//! ([`ready`](super::ready)).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
