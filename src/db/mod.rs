@@ -20,6 +20,7 @@ mod rows;
 mod schema;
 mod store;
 mod url;
+mod words;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -9,6 +9,7 @@ use crate::db::engine::{AnyConn, Operation, Query};
 use crate::db::fragments::Condition;
 use crate::db::moment::Moment;
 use crate::db::schema::{leasehold_meta, schedule_runs};
+use crate::db::words::known_status;
 use crate::domain::adoption::SeenRun;
 use crate::domain::run::RunEpoch;
 use crate::domain::status::Status;
@@ -54,7 +55,7 @@ impl Query for SeeRun {
             .first(conn)
             .optional()?;
         row.map(|(word, owner, epoch, lasts)| {
-            let status = super::transition::known_status(&word)?;
+            let status = known_status(&word)?;
             Ok(SeenRun { status, owner, epoch, lasts: lasts.unwrap_or(false) })
         })
         .transpose()

@@ -8,6 +8,7 @@ use super::transition::Rejected;
 use crate::db::engine::{AnyConn, Evidence, Operation};
 use crate::db::moment::Moment;
 use crate::db::schema::dispatch_outbox;
+use crate::db::words::known_dispatch_status;
 use crate::domain::dispatch::{DispatchStatus, check_edge};
 use crate::domain::notice::{KIND, LATER, moment};
 use crate::domain::payload::IdempotencyKey;
@@ -63,7 +64,7 @@ impl Operation for ChangeDispatch {
         }
         let hash = self.transition.content_hash();
         if let Some(first) = keyed_dispatch(conn, id, key)? {
-            return first.answer(&hash);
+            return Ok(first.answer(&hash)?.map_err(Rejected::KeyTaken));
         }
         let output = self.change(conn)?;
         // What is refused or lost writes nothing, so that the key stays free for a request that can be met.
@@ -151,12 +152,4 @@ fn lock(conn: &mut AnyConn, id: &str) -> QueryResult<bool> {
         AnyConn::Sqlite(c) => row.first(c).optional()?,
     };
     Ok(found.is_some())
-}
-
-/// The `status` column has a CHECK for the six words on every store.
-pub(super) fn known_dispatch_status(word: &str) -> QueryResult<DispatchStatus> {
-    DispatchStatus::parse(word).ok_or_else(|| {
-        let message = format!("the stored status {word:?} of a notice is none of the six");
-        diesel::result::Error::DeserializationError(message.into())
-    })
 }

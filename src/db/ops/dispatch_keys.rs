@@ -2,10 +2,9 @@
 
 use diesel::prelude::*;
 
-use super::dispatch::known_dispatch_status;
-use super::transition::Rejected;
 use crate::db::engine::AnyConn;
 use crate::db::schema::leasehold_dispatch_keys;
+use crate::db::words::known_dispatch_status;
 use crate::domain::dispatch::DispatchStatus;
 use crate::domain::payload::IdempotencyKey;
 use crate::domain::transition::Outcome;
@@ -21,13 +20,13 @@ pub(super) struct KeyedDispatch {
 }
 
 impl KeyedDispatch {
-    /// The first answer, for the same request; the refusal of another one.
+    /// The first answer, for the same request; for another one the id of the fact that has the key.
     pub fn answer(
         self,
         content_hash: &str,
-    ) -> QueryResult<Result<Outcome<DispatchStatus>, Rejected>> {
+    ) -> QueryResult<Result<Outcome<DispatchStatus>, String>> {
         if self.content_hash != content_hash {
-            return Ok(Err(Rejected::KeyTaken(self.fact_id)));
+            return Ok(Err(self.fact_id));
         }
         Ok(Ok(Outcome::Applied {
             transition_id: self.fact_id,

@@ -3,10 +3,10 @@
 use diesel::prelude::*;
 
 use super::change::{DispatchChange, swap_dispatch};
-use super::dispatch::known_dispatch_status;
 use super::notice::due_in;
 use crate::db::engine::{AnyConn, Evidence, Operation};
 use crate::db::schema::dispatch_outbox;
+use crate::db::words::known_dispatch_status;
 use crate::domain::dispatch::DispatchStatus;
 use crate::domain::notice::KIND;
 use crate::domain::reason::{Reason, ReasonCode};

@@ -7,6 +7,7 @@ use crate::db::engine::{AnyConn, Query, on};
 use crate::db::fragments::Kept;
 use crate::db::rows::Attempt;
 use crate::db::schema::{leasehold_attempts, leasehold_runs, schedule_runs};
+use crate::db::words::known_status;
 use crate::domain::run::RunEpoch;
 use crate::domain::settings::RunSettings;
 use crate::domain::status::Status;
@@ -136,7 +137,7 @@ pub(super) fn locked_status(conn: &mut AnyConn, run_id: &str) -> QueryResult<Opt
         AnyConn::Postgres(c) => row.for_update().first(c).optional()?,
         AnyConn::Sqlite(c) => row.first(c).optional()?,
     };
-    word.map(|word| super::transition::known_status(&word)).transpose()
+    word.map(|word| known_status(&word)).transpose()
 }
 
 /// Whether the run runs in this epoch, which nobody else can change before this transaction ends.

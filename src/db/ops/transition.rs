@@ -8,6 +8,7 @@ use super::run_state::locked_status;
 use super::transition_keys::{keep_key, keyed_change};
 use crate::db::engine::{AnyConn, Evidence, Operation};
 use crate::db::schema::schedule_runs;
+use crate::db::words::known_status;
 use crate::domain::payload::IdempotencyKey;
 use crate::domain::status::Status;
 use crate::domain::transition::{Outcome, Transition, TransitionRefusal};
@@ -78,12 +79,12 @@ impl Operation for ChangeStatus {
         let exit = self.exit.as_ref().map(|exit| (exit.code, exit.error_detail.as_deref()));
         let hash = self.transition.content_hash(exit);
         if let Some(first) = keyed_change(conn, &self.transition.id, key)? {
-            return first.answer(&hash);
+            return Ok(first.answer(&hash)?.map_err(Rejected::KeyTaken));
         }
         let output = self.change(conn)?;
         // What is refused or lost writes nothing, so that the key stays free for a request that can be met.
         if let Ok(outcome) = &output {
-            keep_key(conn, self, key, &hash, outcome)?;
+            keep_key(conn, (&self.transition.id, key), &hash, outcome, self.at)?;
         }
         Ok(output)
     }
@@ -163,12 +164,4 @@ impl ChangeStatus {
             None => Ok(Err(Rejected::NotFound)),
         }
     }
-}
-
-/// The `status` column has a CHECK for the nine words on every store.
-pub(super) fn known_status(word: &str) -> QueryResult<Status> {
-    Status::parse(word).ok_or_else(|| {
-        let message = format!("the stored status {word:?} is none of the nine");
-        diesel::result::Error::DeserializationError(message.into())
-    })
 }

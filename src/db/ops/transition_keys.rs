@@ -2,9 +2,9 @@
 
 use diesel::prelude::*;
 
-use super::transition::{ChangeStatus, Rejected, known_status};
 use crate::db::engine::AnyConn;
 use crate::db::schema::leasehold_transition_keys;
+use crate::db::words::known_status;
 use crate::domain::event::EventId;
 use crate::domain::payload::IdempotencyKey;
 use crate::domain::transition::Outcome;
@@ -21,10 +21,10 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    /// The first answer, for the same request; the refusal of another one.
-    pub fn answer(self, content_hash: &str) -> QueryResult<Result<Outcome, Rejected>> {
+    /// The first answer, for the same request; for another one the id of the fact that has the key.
+    pub fn answer(self, content_hash: &str) -> QueryResult<Result<Outcome, String>> {
         if self.content_hash != content_hash {
-            return Ok(Err(Rejected::KeyTaken(self.fact_id)));
+            return Ok(Err(self.fact_id));
         }
         let event_id: EventId = self
             .event_id
@@ -55,10 +55,10 @@ pub(super) fn keyed_change(
 /// Has the key stand for a change that applied.
 pub(super) fn keep_key(
     conn: &mut AnyConn,
-    change: &ChangeStatus,
-    key: &IdempotencyKey,
+    (run_id, key): (&str, &IdempotencyKey),
     content_hash: &str,
     outcome: &Outcome,
+    at: f64,
 ) -> QueryResult<()> {
     use leasehold_transition_keys::dsl;
     let Outcome::Applied { transition_id, event_id: Some(event_id), previous, current } = outcome
@@ -66,14 +66,14 @@ pub(super) fn keep_key(
         return Ok(());
     };
     let row = (
-        dsl::run_id.eq(&change.transition.id),
+        dsl::run_id.eq(run_id),
         dsl::key.eq(key.as_str()),
         dsl::content_hash.eq(content_hash),
         dsl::fact_id.eq(transition_id),
         dsl::event_id.eq(event_id.to_string()),
         dsl::previous_status.eq(previous.as_str()),
         dsl::status.eq(current.as_str()),
-        dsl::created_at.eq(change.at),
+        dsl::created_at.eq(at),
     );
     diesel::insert_into(dsl::leasehold_transition_keys).values(row).execute(conn).map(drop)
 }
