@@ -28,7 +28,7 @@ use crate::domain::clocks;
 use crate::domain::ending::ExecuteError;
 use crate::domain::lease;
 use crate::domain::pause::Pauses;
-use crate::domain::ready::ReadyClass;
+use crate::domain::ready::{ReadyClass, may_claim};
 use crate::domain::run::{ClaimedRun, QueuedRun, RunEpoch};
 use crate::process::BootTime;
 
@@ -232,7 +232,7 @@ impl Pass {
             page = ReadyClasses::next(&found);
             for class in found {
                 if class.is_claimable(&self.parts.offer, &busy, pauses) {
-                    self.read_class(class, &mut runs).await?;
+                    self.read_class(class, pauses, &mut runs).await?;
                 }
             }
         }
@@ -248,6 +248,7 @@ impl Pass {
     async fn read_class(
         &self,
         class: ReadyClass,
+        pauses: &Pauses,
         runs: &mut Vec<QueuedRun>,
     ) -> Result<(), CallError> {
         let offer = &self.parts.offer;
@@ -255,8 +256,8 @@ impl Pass {
         while let Some(next) = page.take_if(|_| mine < PAGE_ROWS) {
             let found = self.reader.read(next.clone()).await?;
             page = next.next(&found);
-            // One whose name was cut holds runs for others, too.
-            let served = found.into_iter().filter(|run| offer.may_claim(run));
+            // One whose name was cut has runs for others, too, and such as are paused.
+            let served = found.into_iter().filter(|run| may_claim(run, offer, pauses));
             let before = runs.len();
             runs.extend(served);
             mine += runs.len() - before;

@@ -68,11 +68,6 @@ impl Offer {
         self.classes.serialization_tokens(&required)
     }
 
-    /// Whether this worker may serve the run.
-    pub fn may_claim(&self, run: &QueuedRun) -> bool {
-        self.score(run).is_some()
-    }
-
     fn score(&self, run: &QueuedRun) -> Option<usize> {
         let (capabilities, target) = (&run.required_capabilities, &run.execution_target);
         self.serves(&run.action_kind, capabilities.as_deref(), target.as_deref())

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use super::claim_plan::Offer;
 use super::pause::Pauses;
+use super::run::QueuedRun;
 
 /// Between the parts of a name. No JSON text has it, and of the other parts only the last may.
 const SEPARATOR: char = '\u{1f}';
@@ -57,10 +58,19 @@ impl ReadyClass {
         let mut parts = self.name.splitn(4, SEPARATOR);
         let mut part = || parts.next().unwrap_or_default();
         let (kind, target, capabilities, key) = (part(), part(), part(), part());
-        !busy.contains(key)
-            && !pauses.hold(kind, target)
-            && offer.serves(kind, Some(capabilities), Some(target)).is_some()
+        !busy.contains(key) && is_open(offer, pauses, [kind, target, capabilities])
     }
+}
+
+/// The same of one run, but for its key. Where the name of its class was cut, that alone tells.
+pub fn may_claim(run: &QueuedRun, offer: &Offer, pauses: &Pauses) -> bool {
+    let target = run.execution_target.as_deref().unwrap_or_default();
+    let capabilities = run.required_capabilities.as_deref().unwrap_or_default();
+    is_open(offer, pauses, [&run.action_kind, target, capabilities])
+}
+
+fn is_open(offer: &Offer, pauses: &Pauses, [kind, target, capabilities]: [&str; 3]) -> bool {
+    !pauses.hold(kind, target) && offer.serves(kind, Some(capabilities), Some(target)).is_some()
 }
 
 #[cfg(test)]

@@ -64,6 +64,24 @@ fn a_resume_by_another_process_finds_what_was_held_between_others() {
     bench.until(&held, "completed");
 }
 
+/// What it needs is longer than the name of a class, so it is looked at by itself, and must not be tried again and again.
+#[test]
+fn a_pause_holds_a_task_whatever_the_length_of_its_needs() {
+    let token = "x".repeat(700);
+    let bench = Bench::with(|config| config.advertise = vec![token.clone()], None);
+    let handle = bench.runtime.handle();
+    let mut other = bench.other();
+    other.pause(flows(), ada(), None).unwrap();
+    let mut app = TaskApplication::new("flow", "host");
+    app.required_capabilities = vec![token];
+    let held = other.submit_task(&app).unwrap();
+    assert_eq!(wait(handle.tick()).unwrap().claimed, 0);
+    assert_eq!(bench.run(&held).status, "queued");
+    assert!(!wait(handle.is_work_left()).unwrap(), "nobody waits for what is paused");
+    other.resume(&flows()).unwrap();
+    bench.until(&held, "completed");
+}
+
 #[test]
 fn while_the_whole_queue_is_paused_submits_are_taken_and_nothing_starts() {
     let bench = Bench::new();

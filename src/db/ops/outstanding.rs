@@ -13,7 +13,7 @@ use crate::db::fragments::NotHeld;
 use crate::db::schema::schedule_runs;
 use crate::domain::claim_plan::Offer;
 use crate::domain::pause::Pauses;
-use crate::domain::ready::ReadyClass;
+use crate::domain::ready::{ReadyClass, may_claim};
 
 /// Each as its partial index has it. A scheduled run belongs to the scheduler.
 const RUNNING: &str = "status = 'running' AND schedule_id IS NULL";
@@ -58,7 +58,7 @@ impl Outstanding {
             for class in found {
                 // A key that is busy will be free.
                 let is_mine = class.is_claimable(&self.offer, &HashSet::new(), pauses);
-                if is_mine && (!class.is_cut() || self.any_in(conn, class)?) {
+                if is_mine && (!class.is_cut() || self.any_in(conn, class, pauses)?) {
                     return Ok(true);
                 }
             }
@@ -66,11 +66,11 @@ impl Outstanding {
         Ok(false)
     }
 
-    fn any_in(&self, conn: &mut AnyConn, class: ReadyClass) -> QueryResult<bool> {
+    fn any_in(&self, conn: &mut AnyConn, class: ReadyClass, pauses: &Pauses) -> QueryResult<bool> {
         let mut page = Some(ReadyPage { class, after: None });
         while let Some(next) = page {
             let found = next.run(conn)?;
-            if found.iter().any(|run| self.offer.may_claim(run)) {
+            if found.iter().any(|run| may_claim(run, &self.offer, pauses)) {
                 return Ok(true);
             }
             page = next.next(&found);
