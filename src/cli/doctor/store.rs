@@ -338,10 +338,9 @@ mod tests {
     #[test]
     fn events_that_are_held_back_for_long_are_mentioned() {
         let held = HeldBack { since: 100.0, by: "process 7".into() };
-        let judge = |held, now| judge_feed(held, now);
-        assert_eq!(judge(None, 200.0).state, State::Ok);
-        assert_eq!(judge(Some(&held), 105.0).state, State::Ok);
-        let found = judge(Some(&held), 130.0);
+        assert_eq!(judge_feed(None, 200.0).state, State::Ok);
+        assert_eq!(judge_feed(Some(&held), 105.0).state, State::Ok);
+        let found = judge_feed(Some(&held), 130.0);
         assert_eq!(found.state, State::Warning);
         let line = lines(&[found]);
         assert!(line.contains("30 s") && line.contains("process 7"), "{line}");

@@ -201,7 +201,7 @@ mod postgres {
     }
 
     pub(super) fn held_back(conn: &mut PgConnection) -> QueryResult<Option<HeldBack>> {
-        // Of the sessions of others a user without privileges sees the pid alone.
+        // A user without privileges sees no transactions of others.
         let row: Held = diesel::sql_query(
             "SELECT (SELECT min(created_at) FROM leasehold_events
                      WHERE stamp >= pg_snapshot_xmin(pg_current_snapshot())::text::bigint + leasehold_event_offset())

@@ -65,12 +65,13 @@ impl ReadyClasses {
 
 /// Each step is one search of the index, for the first name after another one: neither engine does that by itself.
 fn walk(name: &str, index: &str, after: &str) -> String {
+    let Condition(queued) = QUEUED;
     format!(
         "WITH RECURSIVE class(name) AS (
            SELECT {after}
            UNION ALL
            SELECT (SELECT {name} FROM schedule_runs {index}
-                   WHERE status = 'queued' AND schedule_id IS NULL AND {name} > class.name ORDER BY 1 LIMIT 1)
+                   WHERE {queued} AND {name} > class.name ORDER BY 1 LIMIT 1)
            FROM class WHERE class.name IS NOT NULL
          )
          SELECT name FROM class WHERE name IS NOT NULL LIMIT {PAGE_CLASSES} OFFSET 1"
