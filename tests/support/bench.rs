@@ -102,8 +102,7 @@ impl Bench {
     pub(crate) fn new(engine: Engine) -> Bench {
         let place = Place::new(engine);
         let allow_commands = AllowList::parse(ALLOWED);
-        let queue =
-            Queue::open(&place.url, Config { allow_commands, ..Config::default() }).unwrap();
+        let queue = place.open(Config { allow_commands, ..Config::default() });
         let raw = place.raw();
         Bench { queue: Mutex::new(queue), raw: Mutex::new(raw), workers: AtomicU32::new(0), place }
     }
@@ -165,7 +164,11 @@ impl Bench {
     }
 
     pub(crate) fn submit(&self, app: &TaskApplication) -> String {
-        self.queue().submit_task(app).unwrap()
+        until(|| match self.queue().submit_task(app) {
+            // A worker that the machine keeps waiting may hold the lock for long.
+            Err(error) if error.code() == "store_busy" => Err(error.to_string()),
+            answer => Ok(answer.unwrap()),
+        })
     }
 
     /// Submits a script by the program, with these options.
@@ -210,24 +213,28 @@ impl Bench {
 
     /// How many runs have each status.
     pub(crate) fn statuses(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for status in self.texts("SELECT status AS value FROM schedule_runs") {
-            *counts.entry(status).or_default() += 1;
-        }
-        counts
+        let counts = "SELECT status || ' ' || count(*) AS value FROM schedule_runs GROUP BY status";
+        let counts = self.texts(counts).into_iter();
+        let parts = counts.map(|count| {
+            let (status, count) = count.split_once(' ').unwrap();
+            (status.to_owned(), count.parse().unwrap())
+        });
+        parts.collect()
     }
 
-    /// Waits until all runs there are have this status.
+    /// Waits until all runs there are have this status. However many there are: only something broken brings none of them
+    /// there for so long.
     #[track_caller]
     pub(crate) fn until_all(&self, status: &str) {
-        until(|| {
-            let statuses = self.statuses();
-            if statuses.keys().all(|there| there == status) {
-                Ok(())
-            } else {
-                Err(format!("{statuses:?}"))
-            }
-        });
+        let (mut there, mut all) = (0, false);
+        while !all {
+            (there, all) = until(|| {
+                let statuses = self.statuses();
+                let now = statuses.get(status).copied().unwrap_or(0);
+                let all = statuses.keys().all(|there| there == status);
+                if all || now > there { Ok((now, all)) } else { Err(format!("{statuses:?}")) }
+            });
+        }
     }
 
     #[track_caller]

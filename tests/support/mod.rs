@@ -5,13 +5,14 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::{PgConnection, SqliteConnection};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::db::{Mode, StoreUrl};
 use leasehold::ids::{CountedIds, IdSource};
-use leasehold::{Config, Queue};
+use leasehold::{Config, Error, Queue};
 use tempfile::TempDir;
 
 /// The time that manual clocks read at first.
@@ -85,7 +86,12 @@ impl Place {
 
     /// A queue with the machine's clock and random ids.
     pub fn queue(&self) -> Queue {
-        Queue::open(&self.url, Config::default()).unwrap()
+        self.open(Config::default())
+    }
+
+    /// The same with these settings.
+    pub fn open(&self, config: Config) -> Queue {
+        opened(|| Queue::open(&self.url, config.clone()))
     }
 
     /// A queue whose clock and ids a test decides.
@@ -100,7 +106,10 @@ impl Place {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Queue {
-        Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids).unwrap()
+        opened(|| {
+            let (config, clock, ids) = (config.clone(), clock.clone(), ids.clone());
+            Ok(Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids)?)
+        })
     }
 
     /// The address of this store on a server whose clock is so many seconds ahead: functions that stand before its own
@@ -138,7 +147,8 @@ impl Place {
             Engine::Sqlite => {
                 let path = self.url.strip_prefix("sqlite:").unwrap();
                 let mut conn = SqliteConnection::establish(path).unwrap();
-                conn.batch_execute("PRAGMA busy_timeout = 5000; PRAGMA foreign_keys = ON").unwrap();
+                conn.batch_execute("PRAGMA busy_timeout = 60000; PRAGMA foreign_keys = ON")
+                    .unwrap();
                 Raw::Sqlite(conn)
             }
             Engine::Postgres => Raw::Postgres(PgConnection::establish(&self.url).unwrap()),
@@ -152,6 +162,17 @@ impl Drop for Place {
             && let Ok(mut conn) = PgConnection::establish(&server())
         {
             let _ = conn.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+        }
+    }
+}
+
+/// All stores of a server are made under one lock, and each that is made at the same time has its turn.
+fn opened(open: impl Fn() -> Result<Queue, Error>) -> Queue {
+    let began = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.code() == "store_busy" && began.elapsed().as_secs() < 60 => {}
+            answer => return answer.unwrap(),
         }
     }
 }

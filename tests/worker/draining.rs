@@ -13,6 +13,7 @@ fn drain_together(bench: &Bench, workers: usize) {
     let mut workers: Vec<_> = (0..workers)
         .map(|_| bench.worker(&["--until-empty", "--concurrency", "16", "--log", "warn"]))
         .collect();
+    bench.until_all("completed");
     workers.iter_mut().for_each(|worker| worker.leaves_with(0));
     let took = began.elapsed();
     println!(
@@ -33,7 +34,6 @@ fn drain_together(bench: &Bench, workers: usize) {
     assert_eq!(bench.texts(pairs).len(), 2 * TASKS, "two facts for each, and not four for one");
     let owners = "SELECT DISTINCT leased_by AS value FROM schedule_runs";
     assert!(bench.texts(owners).len() > 1, "one worker did it all");
-    bench.until_all("completed");
 }
 
 #[test]
