@@ -14,7 +14,7 @@ fn tasks_on_one_key_never_overlap_whoever_runs_them_and_however_long() {
             let script = format!("mkdir inside || exit 9; sleep {seconds}; rmdir inside || exit 8");
             needing("gpu-exclusive", sh(script))
         };
-        let mut apps = vec![body("6")];
+        let mut apps = vec![body("11")];
         apps.extend(vec![body("0.05"); 11]);
         // Others are not held up meanwhile.
         apps.extend(vec![sh("true"); 4]);
@@ -36,7 +36,7 @@ fn a_task_for_later_does_not_hold_its_key() {
     on_engines(|bench| {
         let later = submit(bench, &["--after", "1h"], "true");
         let now = submit(bench, &[], "true");
-        let _worker = short_leases(bench, &["--advertise", "gpu-exclusive"]);
+        let _worker = bench.worker(&["--advertise", "gpu-exclusive"]).ready();
         bench.until_status(&now, "completed");
         assert_eq!(bench.run(&later).status, "waiting_dependency");
     });
@@ -51,7 +51,7 @@ fn a_task_that_is_to_be_tried_again_while_another_has_its_key_waits_for_that() {
         let first = submit(bench, &options, "echo first >>order; [ -e go ]");
         let twin = "echo twin >>order; until [ -e go ]; do sleep 0.02; done; echo done >>order";
         let twin = submit(bench, &[], twin);
-        let _worker = short_leases(bench, &["--concurrency", "4", "--advertise", "gpu-exclusive"]);
+        let _worker = bench.worker(&["--concurrency", "4", "--advertise", "gpu-exclusive"]).ready();
         bench.until_status(&twin, "running");
         bench.until_status(&first, "queued");
         // Whoever looks for work now looks past it.
