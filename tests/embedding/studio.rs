@@ -64,10 +64,23 @@ impl Studio {
         (status, serde_json::from_str(text).unwrap_or_else(|_| text.into()))
     }
 
-    /// Ctrl-c. Answers the exit code.
-    pub(crate) fn interrupt(mut self) -> Option<i32> {
+    /// Ctrl-c.
+    pub(crate) fn interrupt(&self) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         kill_process(pid, Signal::INT).unwrap();
+    }
+
+    /// Waits until it takes no more requests.
+    pub(crate) fn until_deaf(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(&self.address).is_ok() {
+            assert!(Instant::now() < deadline, "still listening a minute after ctrl-c");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// After ctrl-c.
+    pub(crate) fn exit_code(mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -10,7 +10,7 @@ use leasehold::db::{HostConnection, HostRefusal};
 use leasehold::domain::allow::AllowList;
 use leasehold::domain::settings::RunSettings;
 use leasehold::domain::task::TaskApplication;
-use leasehold::{Config, Error, Queue, Runtime, RuntimeConfig, Submitter};
+use leasehold::{Config, Error, Runtime, RuntimeConfig, Submitter};
 
 use crate::places::{Engine, Place, Raw, engines};
 
@@ -85,7 +85,9 @@ fn a_task_is_there_with_the_commit_and_is_run_and_not_before() {
         let place = Place::new(engine);
         let mut config_of_worker = RuntimeConfig::new(place.store_url());
         config_of_worker.queue = config();
+        config_of_worker.tick = Duration::from_secs(3600);
         config_of_worker.launch.li.path = std::env::var_os("PATH");
+        drop(place.queue());
         let runtime = Runtime::start(config_of_worker).unwrap();
         let submitter = block_on(runtime.handle().submitter()).unwrap();
         let (place, submitter) = (&place, &submitter);
@@ -96,9 +98,9 @@ fn a_task_is_there_with_the_commit_and_is_run_and_not_before() {
             Ok(id)
         }))
         .unwrap();
-        // The worker has no tick before half a minute is over: it sees the commit.
+        // The worker has no tick before an hour is over: it sees the commit.
         let mut queue = place.queue();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while queue.run(&id).unwrap().status != "completed" {
             assert!(Instant::now() < deadline, "{:?}", queue.run(&id).unwrap());
             thread::sleep(Duration::from_millis(10));
@@ -113,7 +115,7 @@ fn a_task_is_there_with_the_commit_and_is_run_and_not_before() {
 fn after_a_rollback_nothing_is_there_and_the_key_is_free() {
     for engine in engines() {
         let place = Place::new(engine);
-        let mut queue = Queue::open(&place.url, config()).unwrap();
+        let mut queue = place.open(config());
         let submitter = queue.submitter().unwrap();
         let submitter = &submitter;
         with_host!(place, conn => {
@@ -148,7 +150,7 @@ fn after_a_rollback_nothing_is_there_and_the_key_is_free() {
 fn without_a_transaction_it_is_refused() {
     for engine in engines() {
         let place = Place::new(engine);
-        let submitter = Queue::open(&place.url, config()).unwrap().submitter().unwrap();
+        let submitter = place.open(config()).submitter().unwrap();
         let refused = |answer: Result<String, Error>| {
             let error = answer.unwrap_err();
             assert!(matches!(error, Error::Host(HostRefusal::NoTransaction)), "{error}");
@@ -169,7 +171,7 @@ fn without_a_transaction_it_is_refused() {
 #[test]
 fn a_transaction_that_sqlite_has_undone_is_none() {
     let place = Place::new(Engine::Sqlite);
-    let submitter = Queue::open(&place.url, config()).unwrap().submitter().unwrap();
+    let submitter = place.open(config()).submitter().unwrap();
     with_host!(place, conn => {
         let ended = conn.begin(|conn| {
             conn.batch_execute("ROLLBACK").unwrap();
@@ -186,8 +188,8 @@ fn a_transaction_that_sqlite_has_undone_is_none() {
 fn a_connection_to_another_store_is_refused_and_goes_on() {
     for engine in engines() {
         let (place, other, empty) = (Place::new(engine), Place::new(engine), Place::new(engine));
-        let submitter = Queue::open(&place.url, config()).unwrap().submitter().unwrap();
-        drop(Queue::open(&other.url, config()).unwrap());
+        let submitter = place.open(config()).submitter().unwrap();
+        drop(other.open(config()));
         for elsewhere in [&other, &empty] {
             with_host!(elsewhere, conn => conn.begin(|conn| {
                 order(conn, "before");
@@ -210,7 +212,7 @@ fn a_connection_to_another_store_is_refused_and_goes_on() {
 fn what_is_refused_leaves_the_transaction_as_it_was() {
     for engine in engines() {
         let place = Place::new(engine);
-        let mut queue = Queue::open(&place.url, config()).unwrap();
+        let mut queue = place.open(config());
         let existing = queue.submit_task(&keyed("taken")).unwrap();
         place.poison();
         let submitter: Submitter = queue.submitter().unwrap();
