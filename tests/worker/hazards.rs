@@ -1,7 +1,5 @@
 //! The hazards that the original's own worker shows when it is run as it ships, asked of ours.
 
-use std::time::Instant;
-
 use crate::bench::{command, needing, on_engines, sh};
 use crate::places::Engine;
 
@@ -11,11 +9,11 @@ use crate::places::Engine;
 fn no_lease_is_dead_on_arrival() {
     on_engines(|bench| {
         let ids = bench.submit_all(&vec![sh("exec sleep 0.6"); 4]);
-        bench.work(&["--until-empty", "--concurrency", "1", "--lease-ttl", "5s", "--tick", "1s"]);
+        bench.work(&["--until-empty", "--concurrency", "1", "--lease-ttl", "60s", "--tick", "1s"]);
         for id in ids {
             let (run, facts) = (bench.run(&id), bench.facts(&id));
             let left = run.lease_expires_at.unwrap() - facts[0].created_at;
-            assert!(left >= 5.0, "the lease was {left} s long when it was claimed");
+            assert!(left >= 60.0, "the lease was {left} s long when it was claimed");
             assert_eq!((run.lease_attempts, run.status.as_str()), (1, "completed"));
         }
     });
@@ -62,8 +60,8 @@ fn a_deep_head_of_ineligible_rows_neither_hides_nor_delays_the_one_behind_it() {
                  queued_at, required_capabilities, execution_target
              {text}, schedule_runs WHERE id = '{id}'"
         ));
-        let _worker = bench.worker(&["--concurrency", "2"]).ready();
-        let began = Instant::now();
+        // The timer would be an hour late.
+        let _worker = bench.worker(&["--concurrency", "2", "--tick", "1h"]).ready();
         let mut starts = Vec::new();
         for _ in 0..3 {
             let eligible = bench.submit(&command("true", &[]));
@@ -77,6 +75,5 @@ fn a_deep_head_of_ineligible_rows_neither_hides_nor_delays_the_one_behind_it() {
             starts[1] * 1e3,
             starts[2] * 1e3
         );
-        assert!(began.elapsed().as_secs() < 25, "not before the timer");
     });
 }

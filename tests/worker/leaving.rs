@@ -10,8 +10,12 @@ use crate::places::Engine;
 #[test]
 fn once_is_one_tick_that_waits_for_what_it_started() {
     on_engines(|bench| {
-        let ids = bench.submit_all(&vec![sh("sleep 0.5; exit 3"); 5]);
-        bench.work(&["--once", "--concurrency", "2"]);
+        let ids = bench.submit_all(&vec![sh("until [ -e go ]; do sleep 0.05; done; exit 3"); 5]);
+        let mut worker = bench.worker(&["--once", "--concurrency", "2", "--log", "debug"]);
+        // Its tick is over.
+        until(|| if worker.log().contains("claimed: 2") { Ok(()) } else { Err(worker.log()) });
+        std::fs::write(bench.file("go"), "").unwrap();
+        worker.leaves_with(0);
         let statuses: Vec<_> = ids.iter().map(|id| bench.run(id).status).collect();
         assert_eq!(statuses, ["failed", "failed", "queued", "queued", "queued"]);
         bench.work(&["--once", "--concurrency", "5"]);

@@ -10,7 +10,7 @@ use leasehold::db::ops::ListRuns;
 use leasehold::ids::RandomIds;
 use leasehold::{Config, Queue};
 
-use crate::bench::{Bench, command, on_engines, on_sqlite};
+use crate::bench::{Bench, command, on_engines, on_sqlite, until};
 
 fn reader(bench: &Bench) -> Queue {
     let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
@@ -24,14 +24,14 @@ fn readers_do_not_wait_for_a_writer_that_holds_the_lock() {
         let mut raw = bench.place.raw();
         raw.run("BEGIN IMMEDIATE; UPDATE schedule_runs SET updated_at = 1.0");
         for words in [&["list"][..], &["show", &id], &["history", &id], &["workers"]] {
-            let began = Instant::now();
-            let output = bench.program(words).output().unwrap();
-            assert!(output.status.success(), "{words:?}: {output:?}");
-            assert!(
-                began.elapsed() < Duration::from_secs(4),
-                "{words:?} took {:?}",
-                began.elapsed()
-            );
+            // A machine may keep one waiting; a lock would keep each waiting for five seconds.
+            until(|| {
+                let began = Instant::now();
+                let output = bench.program(words).output().unwrap();
+                assert!(output.status.success(), "{words:?}: {output:?}");
+                let took = began.elapsed();
+                if took < Duration::from_secs(4) { Ok(()) } else { Err(format!("{took:?}")) }
+            });
         }
         raw.run("ROLLBACK");
     });

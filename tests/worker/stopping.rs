@@ -39,7 +39,9 @@ fn the_first_signal_leaves_running_tasks_time_and_claims_nothing() {
     on_engines(|bench| {
         for (signal, starts) in [(Signal::TERM, "before-term"), (Signal::INT, "before-int")] {
             let mut worker = bench.worker(&["--concurrency", "2"]).ready();
-            let script = format!("echo started >>{starts}; sleep 0.7; exit 5");
+            let go = format!("{starts}-go");
+            let wait = format!("until [ -e {go} ]; do sleep 0.05; done");
+            let script = format!("echo started >>{starts}; {wait}; exit 5");
             let ids = bench.submit_all(&vec![sh(script); 4]);
             // A run is `running` a moment before its task is.
             until(|| match bench.lines(starts).len() {
@@ -47,6 +49,8 @@ fn the_first_signal_leaves_running_tasks_time_and_claims_nothing() {
                 started => Err(format!("{started} started")),
             });
             worker.signal(signal);
+            until_told(&worker);
+            std::fs::write(bench.file(&go), "").unwrap();
             worker.leaves_with(0);
             let codes: Vec<_> = ids.iter().map(|id| bench.run(id).exit_code).collect();
             assert_eq!(codes, [Some(5), Some(5), None, None], "{signal:?}");
@@ -81,7 +85,6 @@ fn a_task_that_ignores_term_is_killed_five_seconds_later() {
         worker.signal(Signal::INT);
         worker.leaves_with(0);
         assert!(told.elapsed() >= Duration::from_secs(5), "{:?}", told.elapsed());
-        assert!(told.elapsed() < Duration::from_secs(15), "{:?}", told.elapsed());
         assert_eq!(bench.lines("heard"), ["TERM", "TERM"]);
         assert_given_back(bench, &pids);
     });
@@ -90,15 +93,17 @@ fn a_task_that_ignores_term_is_killed_five_seconds_later() {
 #[test]
 fn the_second_signal_ends_it_at_once() {
     on_engines(|bench| {
-        let (mut worker, pids) = running(bench, &[], STUBBORN, 3);
+        let (mut worker, pids) = running(bench, &["--drain", "1h"], STUBBORN, 3);
         worker.signal(Signal::TERM);
-        until(|| if worker.log().contains("shutting down") { Ok(()) } else { Err(worker.log()) });
+        until_told(&worker);
         assert!(!worker.has_left());
         let told = Instant::now();
         worker.signal(Signal::TERM);
         worker.leaves_with(0);
         println!("{}: gone {:.2?} after the second signal", bench.engine(), told.elapsed());
-        assert!(told.elapsed() < Duration::from_secs(4), "{:?}", told.elapsed());
+        // And not five seconds after it.
+        let log = worker.log();
+        assert_eq!(log.matches("stopping the task reason=Stop grace=0ns").count(), 3, "{log}");
         assert_given_back(bench, &pids);
     });
 }
@@ -107,19 +112,20 @@ fn the_second_signal_ends_it_at_once() {
 #[test]
 fn nothing_is_claimed_after_the_first_signal() {
     on_engines(|bench| {
-        bench.submit_all(&vec![sh("exec sleep 0.05"); 400]);
-        let mut worker = bench.worker(&["--concurrency", "4"]).ready();
+        // More than anybody runs in a minute, and never do all end at once.
+        let tasks = (0..600).map(|n| sh(format!("exec sleep 0.{}", 2 + n % 7)));
+        bench.submit_all(&tasks.collect::<Vec<_>>());
+        let mut worker = bench.worker(&["--concurrency", "4", "--drain", "1h"]).ready();
         until(
             || if bench.statuses().contains_key("completed") { Ok(()) } else { Err(worker.log()) },
         );
         worker.signal(Signal::TERM);
-        let told = now();
         worker.leaves_with(0);
-        let last = bench.texts(
-            "SELECT CAST(MAX(created_at) AS TEXT) AS value FROM status_transitions WHERE status = 'running'",
-        );
-        let late = last[0].parse::<f64>().unwrap() - told;
-        assert!(late < 1.0, "a claim came {late} s after TERM");
+        // Those that were on their way to the store were for slots that were free.
+        let log = worker.log();
+        let (before, after) = log.split_once("shutting down").unwrap();
+        let claims = |log: &str| log.lines().filter(|line| line.ends_with(" claimed")).count();
+        assert!(claims(before) >= 4 && claims(after) <= 4, "{log}");
         let statuses = bench.statuses();
         assert!(
             statuses.contains_key("queued") && !statuses.contains_key("running"),
@@ -133,7 +139,7 @@ fn nothing_is_claimed_after_the_first_signal() {
 fn a_worker_that_is_told_to_end_leaves_no_run_running() {
     on_engines(|bench| {
         bench.submit_all(&vec![command("true", &[]); 1500]);
-        let mut ends = Vec::new();
+        let (mut ends, mut silences) = (Vec::new(), 0);
         for millis in (0..72).step_by(3) {
             let mut worker = bench.worker(&["--concurrency", "8"]);
             if millis % 2 == 0 {
@@ -142,13 +148,16 @@ fn a_worker_that_is_told_to_end_leaves_no_run_running() {
             std::thread::sleep(Duration::from_millis(millis));
             worker.signal(Signal::TERM);
             ends.push(worker.exit().code());
-            let statuses = bench.statuses();
+            let (statuses, log) = (bench.statuses(), worker.log());
+            // A store that does not answer a claim for five seconds is not waited for: the next worker gives it back.
+            let left = log.contains("is left to whoever comes next");
+            silences += usize::from(left);
             assert!(
-                !statuses.contains_key("running"),
-                "after {millis} ms: {statuses:?} {}",
-                worker.log()
+                left || !statuses.contains_key("running"),
+                "after {millis} ms: {statuses:?} {log}"
             );
         }
+        assert!(silences < 3, "{silences} of {} workers did not wait", ends.len());
         println!("{}: ended with {ends:?}", bench.engine());
     });
 }
@@ -173,6 +182,12 @@ fn a_locked_store_does_not_keep_a_worker_from_ending() {
         worker.leaves_with(0);
         assert_given_back(bench, &pids);
     });
+}
+
+/// Waits until it has heard of a signal.
+#[track_caller]
+fn until_told(worker: &Worker) {
+    until(|| if worker.log().contains("shutting down") { Ok(()) } else { Err(worker.log()) });
 }
 
 pub(crate) fn now() -> f64 {

@@ -133,9 +133,11 @@ fn a_task_that_nobody_started_in_time_is_skipped_and_one_that_runs_is_not() {
         let unwanted =
             bench.submit_script(&["--needs", "nobody-has-it", "--expires", "0.3"], "true");
         let runs =
-            bench.submit_script(&["--expires", "1"], "while ! [ -e go ]; do sleep 0.02; done");
+            bench.submit_script(&["--expires", "1h"], "while ! [ -e go ]; do sleep 0.02; done");
         let mut worker: Worker = bench.worker(&["--tick", "1h"]);
         bench.until_status(&runs, "running");
+        let passes = "UPDATE leasehold_runs SET expires_at = 1.5 WHERE run_id = '{id}'";
+        bench.place.raw().run(&passes.replace("{id}", &runs));
         let run = bench.until_status(&unwanted, "skipped");
         assert_eq!(run.status_reason_code.as_deref(), Some("run.skipped.expired"));
         assert!(run.ended_at.is_some());
