@@ -296,7 +296,7 @@ fn different_tokens_do_not_wait_for_each_other_and_several_are_taken_together() 
                 };
             }
             std::fs::create_dir_all(&locks).unwrap();
-            let camera = take(&locks.join("a%2Fcamera.lock")).unwrap();
+            let camera = until_taken(&locks.join("a%2Fcamera.lock"));
             let runtime = Runtime::start(config).unwrap();
             let (one, both) = (needing("a/camera", sh("true")), needing("a/camera", gpu("true")));
             let waiting = [bench.submit(&one), bench.submit(&both)];

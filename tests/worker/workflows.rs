@@ -181,7 +181,7 @@ fn assert_all_gone(bench: &Bench, step: u32) {
 
 #[test]
 fn a_cancel_or_a_timeout_during_a_step_ends_its_whole_tree() {
-    for (status, timeout) in [("cancelled", None), ("timed_out", Some(3.0))] {
+    for (status, timeout) in [("cancelled", None), ("timed_out", Some(10.0))] {
         on_engines(|bench| {
             let _worker = bench.worker(&[]).ready();
             let app = workflow(&[("one", NOTES), ("two", TREE), ("three", NOTES)]);
