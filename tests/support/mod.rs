@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::{PgConnection, SqliteConnection};
@@ -41,6 +43,22 @@ pub fn engines() -> Vec<Engine> {
             let _ =
                 writeln!(std::io::stderr(), "SKIPPED on postgres: TEST_DATABASE_URL is not set");
             vec![Engine::Sqlite]
+        }
+    }
+}
+
+/// Calls again what was refused after it had waited for a lock as long as this project waits for one: a machine that
+/// pauses may have others hold one for longer. What is refused sooner is refused.
+pub fn patiently<T, E: Display>(mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let first = Instant::now();
+    loop {
+        let began = Instant::now();
+        match call() {
+            Err(error)
+                if error.to_string().contains(" is busy: ")
+                    && began.elapsed() > Duration::from_millis(4_500)
+                    && first.elapsed() < Duration::from_secs(120) => {}
+            result => return result,
         }
     }
 }
@@ -85,7 +103,7 @@ impl Place {
 
     /// A queue with the machine's clock and random ids.
     pub fn queue(&self) -> Queue {
-        Queue::open(&self.url, Config::default()).unwrap()
+        patiently(|| Queue::open(&self.url, Config::default())).unwrap()
     }
 
     /// A queue whose clock and ids a test decides.
@@ -100,7 +118,12 @@ impl Place {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Queue {
-        Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids).unwrap()
+        let url = self.store_url();
+        let open = || {
+            let (clock, ids) = (clock.clone(), ids.clone());
+            Queue::open_with(&url, Mode::Write, config.clone(), clock, ids)
+        };
+        patiently(open).unwrap()
     }
 
     /// The address of this store on a server whose clock is so many seconds ahead: functions that stand before its own
