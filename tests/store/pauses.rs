@@ -132,6 +132,15 @@ fn write<O: Operation>(store: &mut Store, operation: &O) -> O::Output {
     }
 }
 
+/// Set when it is dropped, in a panic as well: nobody works on for a test that has failed.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Workers claim as fast as they can; what ran when a pause had answered is all that runs until the resume.
 #[test]
 fn after_a_pause_has_answered_nothing_is_claimed() {
@@ -155,6 +164,7 @@ fn after_a_pause_has_answered_nothing_is_claimed() {
                     }
                 });
             }
+            let _done = Done(&done);
             let mut running = || {
                 let all = ListRuns { statuses: vec![Status::Running], limit: 1_000_000 };
                 queue.read(&all).unwrap().len()
@@ -186,7 +196,6 @@ fn after_a_pause_has_answered_nothing_is_claimed() {
                 }
                 write(&mut resuming, &Resume { scope: Scope::Queue });
             }
-            done.store(true, Ordering::SeqCst);
             assert!(pauses > 0, "{engine:?}: each has waited in vain");
         });
     }
