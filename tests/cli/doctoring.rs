@@ -61,7 +61,12 @@ fn a_fresh_setup_is_healthy() {
     for engine in engines() {
         let bench = Bench::new(engine);
         bench.submit(&["agent"]);
-        let (code, rows) = examined(&bench, &[]);
+        // Transactions of other tests may hold the events of a server back for a while.
+        let is_held_back = |rows: &[Value]| {
+            engine == Engine::Postgres && line(rows, "events")["state"] == "warning"
+        };
+        let examine = || Some(examined(&bench, &[])).filter(|(_, rows)| !is_held_back(rows));
+        let (code, rows) = (0..600).find_map(|_| examine()).expect("its events stay held back");
         assert_eq!(code, 0, "{rows:?}");
         let of_engine: &[&str] = match engine {
             Engine::Sqlite => &["store-file", "sqlite", "journal", "integrity"],

@@ -10,7 +10,7 @@ use leasehold::domain::transition::Principal;
 use leasehold::{Config, Queue};
 use serde_json::{Value, json};
 
-use crate::places::{Engine, engines};
+use crate::places::{Engine, engines, patiently};
 use crate::program::{Bench, keys};
 
 /// `--follow`, until it is dropped.
@@ -147,13 +147,14 @@ fn a_reader_that_is_killed_at_any_moment_goes_on_from_its_place_without_loss_or_
                 .map(|_| {
                     scope.spawn(|| {
                         let mut queue = Queue::open(&bench.place.url, Config::default()).unwrap();
+                        let (app, by) =
+                            (TaskApplication::new("agent", "host"), Principal::operator("t"));
                         let mut written = 0;
                         while !done.load(Ordering::SeqCst) {
-                            let app = TaskApplication::new("agent", "host");
-                            let id = queue.submit_task(&app).unwrap();
+                            let id = patiently(|| queue.submit_task(&app)).unwrap();
                             written += 1;
                             if written % 3 == 0 {
-                                assert!(queue.cancel_task(&id, &Principal::operator("t")).unwrap());
+                                assert!(patiently(|| queue.cancel_task(&id, &by)).unwrap());
                                 written += 1;
                             }
                         }

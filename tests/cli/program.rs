@@ -1,12 +1,13 @@
 //! Running the program, and what every test says about its answers.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::places::{Engine, Place};
+use crate::places::{Engine, Place, patiently};
 
 /// A program that knows nothing of the environment of the tests.
 pub(crate) fn leasehold() -> Command {
@@ -24,15 +25,29 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn run(command: &mut Command) -> Answer {
-    let output = command.output().unwrap();
-    Answer {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+    patiently(|| Answer::of(command.output().unwrap()).unless_busy()).unwrap_or_else(|busy| busy)
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.err)
     }
 }
 
 impl Answer {
+    pub(crate) fn of(output: Output) -> Answer {
+        Answer {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// An error when nothing was done since others have held the store for too long.
+    fn unless_busy(self) -> Result<Answer, Answer> {
+        if self.code == Some(0) || !self.err.contains(" is busy: ") { Ok(self) } else { Err(self) }
+    }
+
     /// Done, and nothing on standard error.
     #[track_caller]
     pub(crate) fn done(self) -> String {
@@ -87,12 +102,7 @@ impl Bench {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
-        let output = child.wait_with_output().unwrap();
-        Answer {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Answer::of(child.wait_with_output().unwrap())
     }
 
     /// Submits, and answers the id.

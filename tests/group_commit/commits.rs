@@ -12,7 +12,7 @@ use leasehold::domain::transition::{Guard, Outcome, Patch, Principal, Transition
 use crate::operation::{Deed, Op, Said};
 use crate::places::{Engine, engines};
 use crate::proxy::{Cut, Proxy};
-use crate::support::{Answer, Batch, Bench, PATIENCE, all_done, open};
+use crate::support::{Answer, Batch, Bench, PATIENCE, all_done, in_one_go, open};
 
 /// A store on the far side of a proxy.
 fn bench() -> Option<(Bench, Proxy)> {
@@ -49,8 +49,10 @@ fn after_the_server_has_done_it_everybody_hears_so() {
 fn before_the_server_hears_of_it_nobody_is_told_that_it_is_done() {
     let Some((mut bench, proxy)) = bench() else { return };
     for count in [5, 1] {
-        proxy.cut(Cut::Before);
-        let answers = bench.run(&five(&format!("before-{count}"))[..count]);
+        let answers = in_one_go(|round| {
+            proxy.cut(Cut::Before);
+            bench.run_whole(&five(&format!("before-{count}-{round}"))[..count])
+        });
         assert!(proxy.has_cut());
         assert!(answers.iter().all(unknown), "{answers:?}");
     }
@@ -74,19 +76,24 @@ fn without_evidence_it_is_unknown() {
     let mut ops = five("silent");
     ops.iter_mut().for_each(|op| op.has_evidence = false);
     for cut in [Cut::After, Cut::Before] {
-        proxy.cut(cut);
-        let answers = Batch::of(&ops, PATIENCE).finish(&mut bench.store);
+        let answers = in_one_go(|_| {
+            bench.beside.run("DELETE FROM status_transitions");
+            proxy.cut(cut);
+            Batch::of(&ops, PATIENCE).finish_whole(&mut bench.store)
+        });
         assert!(answers.iter().all(unknown), "{answers:?}");
         assert_eq!(bench.stored().len(), if cut == Cut::After { 5 } else { 0 });
-        bench.beside.run("DELETE FROM status_transitions");
     }
 }
 
 #[test]
 fn a_server_that_is_gone_for_good_leaves_it_unknown() {
     let Some((mut bench, proxy)) = bench() else { return };
-    proxy.cut(Cut::AfterForGood);
-    let answers = Batch::of(&five("gone"), PATIENCE).finish(&mut bench.store);
+    let answers = in_one_go(|round| {
+        proxy.cut(Cut::AfterForGood);
+        let batch = Batch::of(&five(&format!("gone-{round}")), PATIENCE);
+        batch.finish_whole(&mut bench.store)
+    });
     assert!(answers.iter().all(unknown), "{answers:?}");
     let answer = bench.store.write(&Op::write("meanwhile"));
     assert!(matches!(answer, Err(StoreError::Unreachable { .. })), "{answer:?}");
@@ -98,12 +105,14 @@ fn a_server_that_is_gone_for_good_leaves_it_unknown() {
 fn one_jobs_evidence_speaks_for_those_that_have_none() {
     let Some((mut bench, proxy)) = bench() else { return };
     for position in 0..5 {
-        let mut ops = five(&format!("one-{position}"));
-        for (i, op) in ops.iter_mut().enumerate() {
-            op.has_evidence = i == position;
-        }
-        proxy.cut(Cut::After);
-        let answers = bench.run(&ops);
+        let answers = in_one_go(|round| {
+            let mut ops = five(&format!("one-{position}-{round}"));
+            for (i, op) in ops.iter_mut().enumerate() {
+                op.has_evidence = i == position;
+            }
+            proxy.cut(Cut::After);
+            bench.run_whole(&ops)
+        });
         assert!(all_done(&answers), "at {position}: {answers:?}");
     }
 }
@@ -188,18 +197,19 @@ fn a_claim_that_was_lost_is_no_sign_that_its_batch_was() {
     let Some((mut bench, proxy)) = bench() else { return };
     bench.store.write(&submit("a")).unwrap();
     bench.store.write(&claim("a", "first")).unwrap();
-    let mut batch = Batch::new();
-    add(&mut batch, claim("a", "second"));
-    add(
-        &mut batch,
-        Renew { owner: "first".into(), runs: Vec::new(), lease_expires_at: 2e9.into() },
-    );
-    add(&mut batch, submit("b"));
-    proxy.cut(Cut::After);
-    let answers = batch.finish(&mut bench.store);
+    let (answers, id) = in_one_go(|round| {
+        let mut batch = Batch::new();
+        add(&mut batch, claim("a", "second"));
+        let (owner, lease_expires_at) = ("first".into(), 2e9.into());
+        add(&mut batch, Renew { owner, runs: Vec::new(), lease_expires_at });
+        let id = format!("b{round}");
+        add(&mut batch, submit(&id));
+        proxy.cut(Cut::After);
+        Some((batch.finish_whole(&mut bench.store)?, id))
+    });
     let texts: Vec<&str> = answers.iter().map(|answer| answer.as_deref().unwrap()).collect();
     assert_eq!(texts, [&*format!("{:?}", ClaimOutcome::Lost), "{}", "New"]);
-    assert!(is_there(&mut bench, "schedule_runs", "b"));
+    assert!(is_there(&mut bench, "schedule_runs", &id));
     assert!(!is_there(&mut bench, "status_transitions", "a claimed by second"));
 }
 
@@ -213,11 +223,13 @@ fn a_fact_of_an_earlier_try_is_no_sign_that_a_batch_is_stored() {
         bench.store.write(&claim(id, "w")).unwrap();
         let applied = bench.store.write(&complete(id)).unwrap();
         assert!(matches!(applied, Ok(Outcome::Applied { .. })), "{applied:?}");
-        let mut batch = Batch::new();
-        add(&mut batch, complete(id));
-        add(&mut batch, submit(neighbour));
-        proxy.cut(Cut::Before);
-        let answers = batch.finish(&mut bench.store);
+        let answers = in_one_go(|_| {
+            let mut batch = Batch::new();
+            add(&mut batch, complete(id));
+            add(&mut batch, submit(neighbour));
+            proxy.cut(Cut::Before);
+            batch.finish_whole(&mut bench.store)
+        });
         assert!(answers.iter().all(unknown), "{answers:?}");
         assert!(!is_there(&mut bench, "schedule_runs", neighbour));
     }

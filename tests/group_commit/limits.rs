@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::operation::{Deed, Op};
 use crate::places::{Engine, engines};
-use crate::support::{Batch, Bench, PATIENCE, all_done};
+use crate::support::{Batch, Bench, PATIENCE, all_done, in_one_go};
 
 /// In how many transactions the facts were written that begin with `prefix`.
 fn transactions(bench: &mut Bench, prefix: &str) -> usize {
@@ -32,7 +32,7 @@ fn more_jobs_than_fit_are_answered_by_the_next_batches() {
         let answers = batch.finish(&mut bench.store);
         bench.check(&ops, &answers);
         assert!(all_done(&answers));
-        assert!((3..60).contains(&rounds), "{engine:?}: {rounds} batches");
+        assert!((3..ops.len() / 2).contains(&rounds), "{engine:?}: {rounds} batches");
         if engine == Engine::Postgres {
             assert_eq!(transactions(&mut bench, "many"), rounds, "one transaction each");
         }
@@ -60,14 +60,21 @@ fn a_batch_that_takes_long_is_cut_after_the_job_that_made_it_so() {
 fn those_behind_one_that_failed_are_left_for_the_next_batch() {
     for engine in engines() {
         for deed in [Deed::Panic, Deed::Fail] {
-            let mut bench = Bench::new(engine);
-            let mut ops: Vec<Op> = (0..6).map(|i| Op::write(format!("op-{i}"))).collect();
-            ops[1].deed = deed;
-            let mut batch = Batch::of(&ops, PATIENCE);
-            assert_eq!(batch.run_once(&mut bench.store), 4, "{engine:?}");
-            assert_eq!((batch.answered(), bench.stored().len()), (2, 1), "{engine:?}");
-            let answers = batch.finish(&mut bench.store);
-            bench.check(&ops, &answers);
+            in_one_go(|_| {
+                let mut bench = Bench::new(engine);
+                let mut ops: Vec<Op> = (0..6).map(|i| Op::write(format!("op-{i}"))).collect();
+                ops[1].deed = deed.clone();
+                let mut batch = Batch::of(&ops, PATIENCE);
+                let left = batch.run_once(&mut bench.store);
+                if left == 5 {
+                    return None;
+                }
+                assert_eq!(left, 4, "{engine:?}");
+                assert_eq!((batch.answered(), bench.stored().len()), (2, 1), "{engine:?}");
+                let answers = batch.finish(&mut bench.store);
+                bench.check(&ops, &answers);
+                Some(())
+            });
         }
     }
 }

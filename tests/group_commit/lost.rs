@@ -20,7 +20,7 @@ fn end_the_others(bench: &mut Bench) {
     let schema = &bench.beside.texts("SELECT current_schema()::text AS value")[0];
     // A backend is told from those of other tests by a lock that it holds for the session.
     let sql = format!(
-        "SELECT pg_terminate_backend(pid, 5000)::text AS value FROM pg_locks
+        "SELECT pg_terminate_backend(pid, 60000)::text AS value FROM pg_locks
          WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
            AND (classid::bigint << 32 | objid::bigint) = hashtextextended('{}', 0)",
         schema.as_ref().unwrap()

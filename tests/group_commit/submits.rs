@@ -80,7 +80,8 @@ fn each_has_its_answer_and_few_share_a_transaction() {
         assert_eq!(answers[300].as_ref().unwrap_err().code(), "action_kind");
         assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 599);
         assert_eq!(stored(&mut place.raw()), expected(&answers), "{engine:?}");
-        assert_eq!(writes.load(Ordering::SeqCst), 3);
+        // Three, and each once more that a batch which the clock has cut leaves for the next.
+        assert!((3..=6).contains(&writes.load(Ordering::SeqCst)), "{engine:?}: {writes:?}");
         end(runtime);
     }
 }

@@ -57,6 +57,13 @@ impl Bench {
         answers
     }
 
+    /// As [`Bench::run`], for operations that are to share a batch; nothing when they do not.
+    pub fn run_whole(&mut self, ops: &[Op]) -> Option<Vec<Answer>> {
+        let answers = Batch::of(ops, PATIENCE).finish_whole(&mut self.store)?;
+        self.check(ops, &answers);
+        Some(answers)
+    }
+
     /// Every "done" is there, everything else is not, and nothing was done twice.
     pub fn check(&mut self, ops: &[Op], answers: &[Answer]) {
         let stored = self.stored();
@@ -80,6 +87,12 @@ impl Bench {
 
 pub fn all_done(answers: &[Answer]) -> bool {
     answers.iter().all(|answer| matches!(answer, Ok(Said::Done)))
+}
+
+/// Makes attempts until one counts. A batch ends after 50 ms, and a machine may pause for longer: such an attempt tells
+/// nothing of what was to be tried.
+pub fn in_one_go<T>(attempt: impl FnMut(u32) -> Option<T>) -> T {
+    (0..50).find_map(attempt).expect("no attempt came off in one go")
 }
 
 /// Jobs whose answers are collected.
@@ -135,7 +148,18 @@ impl<T: Send + 'static> Batch<T> {
     }
 
     pub fn answered(&self) -> usize {
-        self.answers.lock().unwrap().iter().filter(|answers| !answers.is_empty()).count()
+        self.watch()()
+    }
+
+    /// Counts the answers, for somebody else.
+    pub fn watch(&self) -> impl Fn() -> usize + Send + use<T> {
+        let answers = Arc::clone(&self.answers);
+        move || answers.lock().unwrap().iter().filter(|answers| !answers.is_empty()).count()
+    }
+
+    /// As [`Batch::finish`], unless one batch does not take all.
+    pub fn finish_whole(mut self, store: &mut Store) -> Option<Vec<Answer<T>>> {
+        (self.run_once(store) == 0).then(|| self.finish(store))
     }
 
     /// Runs what is left, and takes the answers: exactly one for each.

@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
+use leasehold::db::Mode;
+
 use crate::disk;
-use crate::kit::task;
+use crate::kit::{open_url, task};
 use crate::requests;
 
 const PART: &str = "LEASEHOLD_TEST_PART";
@@ -19,7 +21,7 @@ fn part() {
     let Ok(part) = std::env::var(PART) else { return };
     let url = std::env::var(URL).unwrap();
     match part.as_str() {
-        "open" => drop(leasehold::Queue::open(&url, Default::default()).unwrap()),
+        "open" => drop(open_url(&url, Mode::Write).unwrap()),
         "submit" => submit_for_ever(&url),
         "ask" => requests::asks(&url),
         "full disk" => disk::fills_up(&url),

@@ -9,7 +9,7 @@ use leasehold::db::ops::{Claim, ClaimOutcome};
 use leasehold::db::{AnyConn, Operation};
 use leasehold::domain::status::Status;
 
-use crate::kit::{at_once, change, claim, count, store, submit_requiring, until};
+use crate::kit::{at_once, change, claim, count, store, submit_requiring, until, write};
 use crate::places::{Engine, Place, engines};
 
 /// An option of the session, to be appended to an address: a statement that waited for the key's lock must see what
@@ -37,7 +37,8 @@ fn never_two_at_once(place: Place) {
         for step in 0..ROWS {
             let row = (number * 5 + step) % ROWS;
             let (id, fact) = (format!("r{row}"), format!("{number}-{row}"));
-            let outcome = store.write(&claim(&id, Some("here:gpu-exclusive"), "w", &fact)).unwrap();
+            let claim = claim(&id, Some("here:gpu-exclusive"), "w", &fact);
+            let outcome = write(&mut store, &claim);
             if let ClaimOutcome::Won { .. } = outcome {
                 won += 1;
                 let mut now = running.lock().unwrap();
@@ -49,7 +50,7 @@ fn never_two_at_once(place: Place) {
                 *running.lock().unwrap() -= 1;
                 let end =
                     change(&id, Some(Status::Running), Status::Completed, &format!("e{fact}"));
-                assert!(store.write(&end).unwrap().unwrap().is_applied());
+                assert!(write(&mut store, &end).unwrap().is_applied());
             }
         }
         won
@@ -119,7 +120,7 @@ fn one_waits_for_the_other(place: Place) {
         let second = scope.spawn(move || {
             let mut store = store(place);
             was_claimed.recv().unwrap();
-            store.write(&claim("b", Some(key), "w2", "f2")).unwrap()
+            write(&mut store, &claim("b", Some(key), "w2", "f2"))
         });
         assert_eq!(first.write(&held).unwrap(), ClaimOutcome::Won { epoch: 1 });
         assert_eq!(second.join().unwrap(), ClaimOutcome::Busy);

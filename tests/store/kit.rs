@@ -18,7 +18,7 @@ use leasehold::domain::transition::{Guard, Patch, Principal, Transition};
 use leasehold::ids::RandomIds;
 use leasehold::{Config, Queue, db::ops};
 
-use crate::places::{Engine, Place, Raw};
+use crate::places::{Engine, Place, Raw, patiently};
 
 pub fn rules() -> SubmitRules {
     Config { key_host: Some("here".into()), ..Config::default() }.submit_rules()
@@ -193,12 +193,18 @@ pub fn open(place: &Place, mode: Mode) -> Result<Queue, StoreError> {
 
 pub fn open_url(url: &str, mode: Mode) -> Result<Queue, StoreError> {
     let url = StoreUrl::parse(url)?;
-    Queue::open_with(&url, mode, Config::default(), Arc::new(SystemClock), Arc::new(RandomIds))
+    let (clock, ids) = (Arc::new(SystemClock), Arc::new(RandomIds));
+    Queue::open_with(&url, mode, Config::default(), clock, ids)
 }
 
 /// The bare store, which runs any operation.
 pub fn store(place: &Place) -> Store {
     Store::open(&place.store_url(), Mode::Write, &SystemClock, &RandomIds).unwrap()
+}
+
+/// Writes beside others. SQLite's lock is no queue: among many one may wait for it in vain.
+pub fn write<O: Operation>(store: &mut Store, operation: &O) -> O::Output {
+    patiently(|| store.write(operation)).unwrap()
 }
 
 /// The path of a store on SQLite.
@@ -254,9 +260,9 @@ pub fn at_once<T: Send>(count: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T
     })
 }
 
-/// Asks `done` until it says yes, for ten seconds at the most.
+/// Asks `done` until it says yes, for a minute at the most.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
         assert!(Instant::now() < deadline, "waited too long until {what}");
         thread::sleep(Duration::from_millis(2));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use leasehold::db::Mode;
 
 use crate::kit::{at_once, count, one, open, snapshot, task};
-use crate::places::{Engine, Place, Raw, engines};
+use crate::places::{Engine, Place, Raw, engines, patiently};
 
 /// The steps of an engine, oldest first.
 fn steps(engine: Engine) -> Vec<PathBuf> {
@@ -102,7 +102,8 @@ fn of_those_who_open_a_fresh_store_at_once_all_succeed() {
         for round in 0..20 {
             let place = Place::new(engine);
             let opened = at_once(4, |_| {
-                open(&place, Mode::Write)?.submit_task(&task()).map_err(|error| panic!("{error}"))
+                let mut queue = open(&place, Mode::Write)?;
+                Ok(patiently(|| queue.submit_task(&task())).unwrap())
             });
             let refused: Vec<String> = opened
                 .into_iter()

@@ -16,7 +16,7 @@ use leasehold::domain::transition::{
 use leasehold::{Config, Error};
 use serde_json::json;
 
-use crate::kit::{at_once, change, claim, count, one, snapshot, store, submit, task};
+use crate::kit::{at_once, change, claim, count, one, snapshot, store, submit, task, write};
 use crate::places::{Engine, Place, Raw, engines};
 
 const HOOK: &str = "https://example.com/hook";
@@ -348,7 +348,7 @@ fn of_sixteen_who_take_a_notice_one_sends_it() {
         let all = |from: DispatchStatus, attempt: i32| {
             let taken = at_once(16, |number| {
                 let fact = format!("take-{attempt}-{number}");
-                store(&place).write(&take(from, attempt, &fact)).unwrap()
+                write(&mut store(&place), &take(from, attempt, &fact))
             });
             taken.into_iter().filter(|taken| matches!(taken, Taken::Won(_))).count()
         };

@@ -63,8 +63,8 @@ fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
-/// Serves the store until a tick claims nothing; answers the ids that were run.
-fn serve(queue: &mut Queue) -> Vec<String> {
+/// Makes one tick; answers the ids that were run.
+fn tick(queue: &mut Queue) -> Vec<String> {
     let mut call = WorkerCall::new("host:0000000a", &Config::default());
     call.advertised_capabilities.push("gpu-exclusive".into());
     let mut executed = Vec::new();
@@ -72,8 +72,15 @@ fn serve(queue: &mut Queue) -> Vec<String> {
         executed.push(run.id.clone());
         Ok(Execution::OK)
     };
-    while queue.worker_tick(&call, &mut execute).unwrap().claimed > 0 {}
+    let claimed = queue.worker_tick(&call, &mut execute).unwrap().claimed;
+    assert_eq!(claimed, executed.len());
     executed
+}
+
+/// Serves the store until a tick claims nothing; answers the ids that were run.
+fn serve(queue: &mut Queue) -> Vec<String> {
+    let ticks = std::iter::repeat_with(|| tick(queue));
+    ticks.take_while(|executed| !executed.is_empty()).flatten().collect()
 }
 
 /// Our own tables' rows, and everything of ours that the schema has.
@@ -182,11 +189,15 @@ fn side_by_side_each_run_is_executed_once() {
     let mut queue = place.queue();
     let submitted: HashSet<String> =
         (0..RUNS).map(|_| queue.submit_task(&task()).unwrap()).collect();
-    let mut child = peer(&python, &place, &["compete", &RUNS.to_string()]).spawn().unwrap();
+    let mut peer = peer(&python, &place, &["compete", &RUNS.to_string()]);
+    let mut child = peer.stdin(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "in the middle");
 
-    let mut mine = serve(&mut queue);
+    // It goes on once we are in the middle as well.
+    let mut mine = tick(&mut queue);
+    drop(child.stdin.take());
+    mine.extend(serve(&mut queue));
     let theirs: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
     assert!(child.wait().unwrap().success());
     let theirs = strings(&theirs["executed"]);

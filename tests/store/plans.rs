@@ -4,7 +4,7 @@
 use crate::hot::{
     self, BESIDE_KEY, EVENTS_KEY, FACTS_KEY, OUTBOX_KEY, REQUESTS_KEY, RUNS_KEY, STEPS, WORKERS_KEY,
 };
-use crate::kit::{Event, Watched};
+use crate::kit::{Event, Watched, tables};
 use crate::original;
 use crate::places::{Engine, Place, Raw};
 
@@ -38,11 +38,9 @@ fn in_four_states(place: &Place) {
     let mut raw = place.raw();
     if place.engine == Engine::Postgres {
         // The server's own ANALYZE would come at a moment of its choice.
-        raw.run("ALTER TABLE schedule_runs SET (autovacuum_enabled = off)");
-        raw.run("ALTER TABLE status_transitions SET (autovacuum_enabled = off)");
-        raw.run("ALTER TABLE leasehold_runs SET (autovacuum_enabled = off)");
-        raw.run("ALTER TABLE dispatch_outbox SET (autovacuum_enabled = off)");
-        raw.run("ALTER TABLE leasehold_events SET (autovacuum_enabled = off)");
+        for table in tables(&mut raw) {
+            raw.run(&format!("ALTER TABLE {table} SET (autovacuum_enabled = off)"));
+        }
     }
     let order_of_leases = |raw: &mut Raw, statistics: i32| {
         if place.engine == Engine::Postgres {

@@ -10,8 +10,8 @@ use leasehold::db::ops::{self, ClaimOutcome};
 use leasehold::domain::status::Status;
 use leasehold::ids::RandomIds;
 
-use crate::kit::{assert_one_path, at_once, change, claim, count, one, store, submit};
-use crate::places::{Place, engines};
+use crate::kit::{assert_one_path, at_once, change, claim, count, one, store, submit, write};
+use crate::places::{Place, engines, patiently};
 
 #[test]
 fn of_sixteen_claims_of_one_row_one_wins() {
@@ -20,7 +20,7 @@ fn of_sixteen_claims_of_one_row_one_wins() {
         store(&place).write(&submit("r")).unwrap();
         let outcomes = at_once(16, |number| {
             let worker = format!("w{number}");
-            store(&place).write(&claim("r", None, &worker, &format!("f{number}"))).unwrap()
+            write(&mut store(&place), &claim("r", None, &worker, &format!("f{number}")))
         });
         let won = outcomes.iter().filter(|o| **o == ClaimOutcome::Won { epoch: 1 }).count();
         let lost = outcomes.iter().filter(|o| **o == ClaimOutcome::Lost).count();
@@ -51,7 +51,7 @@ fn sixty_four_changes_of_one_row_leave_one_path() {
                     let mut asked = change("r", from, to, &format!("f{number}"));
                     asked.transition.guard.lease_attempts =
                         (number % 5 == 0).then_some((number % 2) as i32);
-                    matches!(store.write(&asked).unwrap(), Ok(outcome) if outcome.is_applied())
+                    matches!(write(&mut store, &asked), Ok(outcome) if outcome.is_applied())
                 })
                 .count()
         });
@@ -90,7 +90,8 @@ fn a_reaper_and_the_owner_end_a_run_once() {
                         end.transition.guard.lease_expires_at = Some(2_000.0);
                         barrier.wait();
                         // No panic here: the other thread would wait for ever.
-                        matches!(store.write(&end), Ok(Ok(outcome)) if outcome.is_applied())
+                        let done = patiently(|| store.write(&end));
+                        matches!(done, Ok(Ok(outcome)) if outcome.is_applied())
                     })
                     .collect::<Vec<_>>()
             });
@@ -112,7 +113,8 @@ fn a_reaper_and_the_owner_end_a_run_once() {
                             fact_id: format!("x{row}"),
                         };
                         barrier.wait();
-                        matches!(store.write(&reap), Ok(Some(Status::Failed)))
+                        let done = patiently(|| store.write(&reap));
+                        matches!(done, Ok(Some(Status::Failed)))
                     })
                     .collect::<Vec<_>>()
             });
@@ -146,7 +148,7 @@ fn no_attempt_is_lost_between_claims_reaping_and_requeueing() {
                 // A lease of its own each time, as in life: a later claim expires later.
                 let expiry = f64::from(thread as u32 * 100 + round);
                 claim.lease_expires_at = expiry.into();
-                if let ClaimOutcome::Won { epoch } = store.write(&claim).unwrap() {
+                if let ClaimOutcome::Won { epoch } = write(&mut store, &claim) {
                     epochs.push(epoch);
                     if round % 2 == 0 {
                         let seen = ops::ExpiredLease {
@@ -162,11 +164,11 @@ fn no_attempt_is_lost_between_claims_reaping_and_requeueing() {
                             at: 1.0,
                             fact_id: format!("r{fact}"),
                         };
-                        assert_eq!(store.write(&reap).unwrap(), Some(Status::Queued));
+                        assert_eq!(write(&mut store, &reap), Some(Status::Queued));
                     } else {
                         let back =
                             change("r", Some(Status::Running), Status::Queued, &format!("q{fact}"));
-                        assert!(store.write(&back).unwrap().unwrap().is_applied());
+                        assert!(write(&mut store, &back).unwrap().is_applied());
                     }
                 }
             }

@@ -11,7 +11,7 @@ use leasehold::{Config, Error, Queue};
 use serde_json::json;
 
 use crate::children::{self, Beside};
-use crate::kit::{assert_one_path, at_once, claim, count, snapshot, store, submit, task};
+use crate::kit::{assert_one_path, at_once, claim, count, snapshot, store, submit, task, write};
 use crate::places::{Place, engines};
 
 fn queue(place: &Place) -> Queue {
@@ -301,7 +301,7 @@ fn a_request_that_waited_for_its_own_repetition_is_not_made_again() {
                     answers.push((round, ask(&mut queue, &back)));
                 } else {
                     let fact = format!("{number}-{round}");
-                    store.write(&claim("r", None, "w", &fact)).unwrap();
+                    write(&mut store, &claim("r", None, "w", &fact));
                 }
             }
             answers

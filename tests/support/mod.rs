@@ -2,17 +2,18 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::{PgConnection, SqliteConnection};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::db::{Mode, StoreUrl};
 use leasehold::ids::{CountedIds, IdSource};
-use leasehold::{Config, Error, Queue};
+use leasehold::{Config, Queue};
 use tempfile::TempDir;
 
 /// The time that manual clocks read at first.
@@ -42,6 +43,22 @@ pub fn engines() -> Vec<Engine> {
             let _ =
                 writeln!(std::io::stderr(), "SKIPPED on postgres: TEST_DATABASE_URL is not set");
             vec![Engine::Sqlite]
+        }
+    }
+}
+
+/// Calls again what was refused after it had waited for a lock as long as this project waits for one: a machine that
+/// pauses may have others hold one for longer. What is refused sooner is refused.
+pub fn patiently<T, E: Display>(mut call: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let first = Instant::now();
+    loop {
+        let began = Instant::now();
+        match call() {
+            Err(error)
+                if error.to_string().contains(" is busy: ")
+                    && began.elapsed() > Duration::from_millis(4_500)
+                    && first.elapsed() < Duration::from_secs(120) => {}
+            result => return result,
         }
     }
 }
@@ -91,7 +108,7 @@ impl Place {
 
     /// The same with these settings.
     pub fn open(&self, config: Config) -> Queue {
-        opened(|| Queue::open(&self.url, config.clone()))
+        Queue::open(&self.url, config).unwrap()
     }
 
     /// A queue whose clock and ids a test decides.
@@ -106,10 +123,7 @@ impl Place {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Queue {
-        opened(|| {
-            let (config, clock, ids) = (config.clone(), clock.clone(), ids.clone());
-            Ok(Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids)?)
-        })
+        Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids).unwrap()
     }
 
     /// The address of this store on a server whose clock is so many seconds ahead: functions that stand before its own
@@ -162,17 +176,6 @@ impl Drop for Place {
             && let Ok(mut conn) = PgConnection::establish(&server())
         {
             let _ = conn.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
-        }
-    }
-}
-
-/// All stores of a server are made under one lock, and each that is made at the same time has its turn.
-fn opened(open: impl Fn() -> Result<Queue, Error>) -> Queue {
-    let began = Instant::now();
-    loop {
-        match open() {
-            Err(error) if error.code() == "store_busy" && began.elapsed().as_secs() < 60 => {}
-            answer => return answer.unwrap(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::support::{Bench, NOW, Plan, wait};
 use crate::db::Seam;
 use crate::domain::settings::{RunSettings, When};
+use crate::domain::submission::Submission;
 use crate::domain::task::TaskApplication;
 use crate::queue::WorkerCall;
 
@@ -19,14 +20,11 @@ fn journal() -> (Arc<Mutex<Vec<&'static str>>>, Seam) {
 fn a_tick_is_heartbeat_then_reaping_then_claiming() {
     let (names, seam) = journal();
     // No other tick comes in between.
-    let bench =
-        Bench::with(|config| config.poll = std::time::Duration::from_secs(3600), Some(seam));
+    let bench = Bench::with(|config| config.own_ticks = false, Some(seam));
     bench.tasks.plan("agent", Plan::Wait);
     // A run whose lease has run out, and a heartbeat that is due again.
-    let id = bench.submit("agent");
-    bench.until(&id, "running");
-    // The tick that has claimed it is over when the next one is.
-    wait(bench.runtime.handle().tick()).unwrap();
+    bench.submit("agent");
+    assert_eq!(wait(bench.runtime.handle().tick()).unwrap().claimed, 1);
     names.lock().unwrap().clear();
     bench.clock.advance(1000.0);
     let ticked = wait(bench.runtime.handle().tick()).unwrap();
@@ -102,14 +100,19 @@ fn a_wake_up_writes_no_heartbeat_that_is_young_enough() {
     let (names, seam) = journal();
     let bench = Bench::with(|_| {}, Some(seam));
     wait(bench.runtime.handle().tick()).unwrap();
-    names.lock().unwrap().clear();
+    // What a start does by itself may be late.
+    let written = || {
+        let names = std::mem::take(&mut *names.lock().unwrap());
+        names.into_iter().filter(|name| *name != "forget workers").collect::<Vec<_>>()
+    };
+    written();
     for _ in 0..5 {
         wait(bench.runtime.handle().tick()).unwrap();
     }
-    assert!(names.lock().unwrap().is_empty(), "an idle tick writes nothing");
+    assert_eq!(written(), [""; 0], "an idle tick writes nothing");
     bench.clock.advance(31.0);
     wait(bench.runtime.handle().tick()).unwrap();
-    assert_eq!(*names.lock().unwrap(), ["write a heartbeat"]);
+    assert_eq!(written(), ["write a heartbeat"]);
 }
 
 #[test]
@@ -140,8 +143,7 @@ fn a_lost_claim_is_somebody_else_s_run() {
 #[test]
 fn a_stale_worker_claims_nothing() {
     // No tick of its own may have looked at the heartbeat before it is set back, and at the queue after that.
-    let bench = Bench::with(|config| config.poll = std::time::Duration::from_secs(3600), None);
-    wait(bench.runtime.handle().tick()).unwrap();
+    let bench = Bench::with(|config| config.own_ticks = false, None);
     wait(bench.runtime.handle().tick()).unwrap();
     // Its own heartbeat is set back behind its back; the next one is not due yet.
     let mut other = bench.other();
@@ -161,10 +163,8 @@ fn rows_for_somebody_else_do_not_hide_the_one_behind_them() {
     let bench = Bench::new();
     let mut app = TaskApplication::new("agent", "host");
     app.required_capabilities = vec!["lean".into()];
-    let mut other = bench.other();
-    for _ in 0..5001 {
-        other.submit_task(&app).unwrap();
-    }
+    let foreign = vec![Submission::from(app); 5001];
+    assert!(bench.other().submit_tasks(&foreign).iter().all(Result::is_ok));
     let id = bench.submit("agent");
     bench.until(&id, "completed");
 }
@@ -234,15 +234,16 @@ fn a_full_mailbox_refuses_a_submit_and_loses_none_that_it_took() {
     let bench = Bench::with(|config| config.mailbox = 16, Some(seam));
     let handle = bench.runtime.handle();
     let app = TaskApplication::new("agent", "host");
-    let results = wait(async {
-        let submits = futures_util::future::join_all((0..200).map(|_| handle.submit(&app)));
-        let open = async {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    // The writer goes on when one was refused.
+    let submit = || async {
+        let result = handle.submit(&app).await;
+        if result.is_err() {
             *gate.0.lock().unwrap() = true;
             gate.1.notify_all();
-        };
-        tokio::join!(submits, open).0
-    });
+        }
+        result
+    };
+    let results = wait(futures_util::future::join_all((0..200).map(|_| submit())));
     let (taken, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     assert!(!refused.is_empty() && !taken.is_empty(), "{} taken", taken.len());
     assert!(
@@ -255,7 +256,8 @@ fn a_full_mailbox_refuses_a_submit_and_loses_none_that_it_took() {
 
 #[test]
 fn after_a_jump_of_the_clock_the_leases_of_others_are_waited_for() {
-    let bench = Bench::new();
+    // What is due is left to the ticks that are asked for here.
+    let bench = Bench::with(|config| config.own_ticks = false, None);
     let mut rival = bench.other();
     let id = rival.submit_task(&TaskApplication::new("agent", "daytona")).unwrap();
     let mut call = WorkerCall::new("host:rival", rival.config());

@@ -251,9 +251,10 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_answer_is_not_waited_for() {
-        assert_eq!(answer(Command::new("echo").arg("process"), PATIENCE), Some("process".into()));
-        assert_eq!(answer(&mut Command::new("false"), PATIENCE), None);
-        assert_eq!(answer(&mut Command::new("no-such-program"), PATIENCE), None);
+        let patience = Duration::from_secs(60);
+        assert_eq!(answer(Command::new("echo").arg("process"), patience), Some("process".into()));
+        assert_eq!(answer(&mut Command::new("false"), patience), None);
+        assert_eq!(answer(&mut Command::new("no-such-program"), patience), None);
         assert_eq!(answer(Command::new("sleep").arg("60"), Duration::ZERO), None);
     }
 }

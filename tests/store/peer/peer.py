@@ -1,7 +1,7 @@
 """The original as a peer on one store: `peer.py serve FILE` or `peer.py compete FILE UNTIL`.
 
-`serve` submits two tasks, cancels one and ticks until nothing is left; `compete` ticks until UNTIL rows of the queue
-have ended, whoever ran them. Both print one JSON object.
+`serve` submits two tasks, cancels one and ticks until nothing is left; `compete` ticks once, and when its standard input
+ends goes on until UNTIL rows of the queue have ended, whoever ran them. Both print one JSON object.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ async def compete(path, until):
     async with StateDB(path) as db:
         await tick(db)
         print("in the middle", flush=True)
+        sys.stdin.read()
         while (await db.fetch_all(ended))[0]["n"] < until:
             await tick(db)
         return {}
