@@ -5,10 +5,10 @@ use rustix::process::Signal;
 
 use crate::aftermath::{assert_owned, on_engines};
 use crate::bench::{Bench, Worker, sh, until};
-use crate::count;
 use crate::machine;
 use crate::places::Engine;
 use crate::tasks::{owner, touch};
+use crate::{beside, count};
 
 /// Whoever lives says so in a file of the run, all the time: which attempt it is of. The first attempt goes on until it is
 /// let go; it has a descendant in another session. A later one ends soon.
@@ -50,7 +50,7 @@ fn what_a_stopped_worker_ran_is_dead_before_another_starts_it_and_it_writes_noth
     const RUNS: usize = 8;
     on_engines(|bench| {
         let concurrency = (2 * RUNS).to_string();
-        let words = ["--lease-ttl", "5s", "--tick", "1s", "--concurrency", &concurrency];
+        let words = ["--lease-ttl", "10s", "--tick", "1s", "--concurrency", &concurrency];
         let workers = [bench.worker(&words).ready(), bench.worker(&words).ready()];
         let (mut lost, mut kept) = (0, 0);
         let rounds = count(2, 100);
@@ -62,7 +62,7 @@ fn what_a_stopped_worker_ran_is_dead_before_another_starts_it_and_it_writes_noth
                 None => Ok(()),
             });
             let name = owner(bench, &ids[0]);
-            let sleeper = workers.iter().find(|worker| worker.log().contains(&name)).unwrap();
+            let sleeper = workers.iter().find(|worker| beside::name(worker) == name).unwrap();
             let (its, others): (Vec<_>, Vec<_>) =
                 ids.iter().partition(|id| owner(bench, id) == name);
             let logged = sleeper.log().len();
@@ -114,8 +114,8 @@ fn assert_no_overlap(bench: &Bench, id: &str) {
 #[test]
 fn what_a_killed_worker_ran_is_dead_before_another_host_starts_it() {
     on_engines(|bench| {
-        let words = ["--lease-ttl", "5s", "--tick", "1s", "--concurrency", "8"];
-        let first = bench.worker(&words).ready();
+        let words = ["--tick", "1s", "--concurrency", "8"];
+        let first = bench.worker(&[&words[..], &["--lease-ttl", "5s"]].concat()).ready();
         let ids = bench.submit_all(&vec![beats("never"); 8]);
         until(|| match ids.iter().find(|id| lines(bench, id).is_empty()) {
             Some(id) => Err(format!("{id} has not started")),
@@ -127,7 +127,8 @@ fn what_a_killed_worker_ran_is_dead_before_another_host_starts_it() {
         first.kill();
         bench.until_all("completed");
         for id in &ids {
-            assert_eq!(bench.run(id).lease_attempts, 2);
+            // Or more, if a slow machine has taken a lease from the first one while it lived.
+            assert!(bench.run(id).lease_attempts >= 2);
             assert_no_overlap(bench, id);
         }
     });
