@@ -20,7 +20,7 @@ use leasehold::domain::task::TaskApplication;
 use leasehold::{Config, Queue, Runtime, RuntimeConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::places::{Engine, Place, Raw, engines};
+use crate::places::{Engine, Place, Raw, engines, patiently};
 
 /// Only something broken takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,8 +102,8 @@ impl Bench {
     pub(crate) fn new(engine: Engine) -> Bench {
         let place = Place::new(engine);
         let allow_commands = AllowList::parse(ALLOWED);
-        let queue =
-            Queue::open(&place.url, Config { allow_commands, ..Config::default() }).unwrap();
+        let config = Config { allow_commands, ..Config::default() };
+        let queue = patiently(|| Queue::open(&place.url, config.clone()));
         let raw = place.raw();
         Bench { queue: Mutex::new(queue), raw: Mutex::new(raw), workers: AtomicU32::new(0), place }
     }

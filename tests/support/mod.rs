@@ -11,7 +11,7 @@ use diesel::{PgConnection, SqliteConnection};
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::db::{Mode, StoreUrl};
 use leasehold::ids::{CountedIds, IdSource};
-use leasehold::{Config, Queue};
+use leasehold::{Config, Error, Queue};
 use tempfile::TempDir;
 
 /// The time that manual clocks read at first.
@@ -53,6 +53,16 @@ pub struct Place {
     schema: Option<String>,
 }
 
+/// Opens a store. The stores of one server are made one after the other, whosever they are, so it may be long until it is
+/// this one's turn.
+pub fn patiently(mut open: impl FnMut() -> Result<Queue, Error>) -> Queue {
+    let busy = |opened: &Result<Queue, Error>| {
+        opened.as_ref().is_err_and(|error| error.code() == "store_busy")
+    };
+    // Each try waits for five seconds.
+    (0..12).map(|_| open()).find(|opened| !busy(opened)).expect("the server is free").unwrap()
+}
+
 static PLACES: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
@@ -85,7 +95,7 @@ impl Place {
 
     /// A queue with the machine's clock and random ids.
     pub fn queue(&self) -> Queue {
-        Queue::open(&self.url, Config::default()).unwrap()
+        patiently(|| Queue::open(&self.url, Config::default()))
     }
 
     /// A queue whose clock and ids a test decides.
@@ -100,7 +110,11 @@ impl Place {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
     ) -> Queue {
-        Queue::open_with(&self.store_url(), Mode::Write, config, clock, ids).unwrap()
+        let url = self.store_url();
+        patiently(|| {
+            let (clock, ids) = (clock.clone(), ids.clone());
+            Ok(Queue::open_with(&url, Mode::Write, config.clone(), clock, ids)?)
+        })
     }
 
     /// The address of this store on a server whose clock is so many seconds ahead: functions that stand before its own
