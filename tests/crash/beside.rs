@@ -13,7 +13,7 @@ fn owners(bench: &Bench, ids: &[String]) -> BTreeMap<String, String> {
 }
 
 /// The name that a worker has given itself, from its log.
-fn name(worker: &Worker) -> String {
+pub(crate) fn name(worker: &Worker) -> String {
     let log = worker.log();
     let line = log.lines().find(|line| line.contains("ready")).expect("it is ready");
     let (_, name) = line.split_once("worker=").unwrap();

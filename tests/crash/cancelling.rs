@@ -94,6 +94,6 @@ fn a_cancel_while_the_worker_drains_ends_the_whole_tree() {
         assert_eq!(task_processes(bench).len(), 0);
         // Nothing is left to drain.
         worker.leaves_with(0);
-        assert!(told.elapsed() < Duration::from_secs(60), "long before the drain is over");
+        assert!(told.elapsed() < Duration::from_secs(300), "long before the drain is over");
     });
 }

@@ -173,9 +173,9 @@ fn what_a_killed_guardian_and_its_killed_worker_left_is_dead_before_the_next_att
              setsid sh -c 'echo $$ >>daemons; exec sleep 600' & sleep 600; :"
         );
         let ids = bench.submit_all(&vec![sh(script); 3]);
-        until(|| match bench.lines("daemons").len() {
-            3 => Ok(()),
-            daemons => Err(daemons.to_string()),
+        until(|| match (bench.lines("daemons").len(), task_processes(bench).len()) {
+            (3, 9) => Ok(()),
+            there => Err(format!("{there:?}")),
         });
         let there = guardians(bench);
         assert_eq!(there.len(), 3);

@@ -7,7 +7,7 @@ use crate::bench::{Bench, Worker, on_postgres, sh, until};
 use crate::proxy::Proxy;
 use crate::tasks::{STARTS, touch};
 
-const WORDS: [&str; 7] = ["worker", "--lease-ttl", "5s", "--tick", "1s", "--concurrency", "12"];
+const WORDS: [&str; 7] = ["worker", "--lease-ttl", "8s", "--tick", "1s", "--concurrency", "12"];
 
 #[test]
 fn a_store_that_another_program_has_locked() {

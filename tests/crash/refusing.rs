@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::aftermath::{guardians, on_engines, task_processes};
 use crate::bench::{Bench, Worker, command, sh};
+use crate::processes::write_program;
 
 /// Every directory of a run there is, of one that runs or ran.
 fn run_dirs(dir: &Path) -> Vec<PathBuf> {
@@ -73,8 +74,7 @@ fn what_cannot_be_started_ends_with_the_stage_as_its_reason() {
         std::fs::create_dir(&bin).unwrap();
         std::fs::write(bin.join("cat"), "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(bin.join("cat"), std::fs::Permissions::from_mode(0o644)).unwrap();
-        std::fs::write(bin.join("true"), "#!/no/such/interpreter\n").unwrap();
-        std::fs::set_permissions(bin.join("true"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&bin.join("true"), "#!/no/such/interpreter\n", 0o755);
         std::os::unix::fs::symlink("/bin/sh", bin.join("sh")).unwrap();
         std::fs::write(bench.file("a-file"), "").unwrap();
         let within = |dir: &Path| {

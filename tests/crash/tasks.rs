@@ -21,8 +21,9 @@ pub(crate) const ENDS: [(&str, i32); 6] = [
 pub(crate) fn counts(go: &str, end: &str) -> TaskApplication {
     sh(format!(
         "{STARTS}; ulimit -c 0; n=0
-         until [ -e {go} ]; do
+         while :; do
              m=$((n+20)); while [ $n -lt $m ]; do n=$((n+1)); echo $n; done
+             [ ! -e {go} ] || break
              sleep 0.2
          done
          echo end; {end}"

@@ -23,8 +23,8 @@ fn without_a_next_worker_every_process_is_gone_at_the_fence() {
     on_engines(|bench| {
         let tasks = count(20, 50);
         let concurrency = tasks.to_string();
-        let words = ["--lease-ttl", "5s", "--tick", "1s", "--concurrency", &concurrency];
-        let first = bench.worker(&words).ready();
+        let words = ["--tick", "1s", "--concurrency", &concurrency];
+        let first = bench.worker(&[&words[..], &["--lease-ttl", "10s"]].concat()).ready();
         let ids = bench.submit_all(&vec![sh(format!("{STARTS}; {STUBBORN}")); tasks]);
         until(|| {
             let processes = task_processes(bench);

@@ -56,7 +56,7 @@ fn a_task_is_in_a_cgroup_of_its_own_that_goes_with_it() {
             "its guardian is not to be killed with it"
         );
         guardian.stop(Duration::ZERO, StopReason::Cancel).unwrap();
-        assert_eq!(record(guardian.exited().await).ended_by, EndedBy::Cancel);
+        assert_eq!(record(left(&mut guardian).await).ended_by, EndedBy::Cancel);
         assert!(!cgroup.exists(), "{cgroup:?}");
     });
 }
@@ -74,7 +74,7 @@ fn what_forks_without_end_is_ended() {
         let cgroup = cgroup_of(&place);
         eventually("a crowd", || (members(&cgroup).len() > 20).then_some(())).await;
         guardian.stop(Duration::ZERO, StopReason::Cancel).unwrap();
-        let end = record(guardian.exited().await);
+        let end = record(left(&mut guardian).await);
         std::fs::write(place.file("stop"), "").unwrap();
         assert_eq!((end.ended_by, end.unkillable.as_slice()), (EndedBy::Cancel, &[][..]));
         assert!(!cgroup.exists(), "{:?}", members(&cgroup));
@@ -94,7 +94,7 @@ fn the_sweep_finds_who_hides_from_everything_else() {
         let hidden = number_in(&place.file("hidden")).await;
         let cgroup = cgroup_of(&place);
         signal(guardian_pid(&guardian), Signal::KILL);
-        assert_eq!(guardian.exited().await, GuardianEnd::Lost);
+        assert_eq!(left(&mut guardian).await, GuardianEnd::Lost);
         gone(&[task_pid(&guardian)]).await;
         assert!(is_alive(hidden));
         let leftovers = kill_leftovers(&place.dir).await.unwrap();
@@ -109,13 +109,8 @@ fn nothing_is_left_of_a_start_that_failed() {
     let Some(parent) = parent() else { return };
     local(async {
         let place = place();
-        std::fs::write(place.file("broken"), "#!/no/such/interpreter\n").unwrap();
-        std::fs::set_permissions(
-            place.file("broken"),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )
-        .unwrap();
         let path = place.file("broken");
+        write_program(&path, "#!/no/such/interpreter\n", 0o755);
         let spec = in_cgroup(&parent, spec(command([path.to_str().unwrap()])));
         let failed = try_start(&place, &spec).await;
         assert!(matches!(failed, Err(StartError::Task(_))), "{failed:?}");

@@ -7,13 +7,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use leasehold::process::End;
 use leasehold::process::guardian::{
-    BootTime, ConnectError, DEFAULT_LOG_CAP, EndedBy, Guardian, GuardianEnd, RunDir, StopReason,
+    BootTime, ConnectError, DEFAULT_LOG_CAP, EndedBy, Guardian, GuardianEnd, RunDir, StartError,
+    StopReason,
 };
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::Signal;
 
 use super::support::*;
@@ -35,7 +37,10 @@ fn a_daemon_of_a_test() {
         command.env.push(("D".into(), slot.clone().into()));
         let mut spec = spec(command);
         spec.fence = BootTime::now().saturating_add(reach);
-        let guardian = Guardian::start(&program(), &dir, &spec).await.unwrap();
+        let guardian = match Guardian::start(&program(), &dir, &spec).await {
+            Err(StartError::FencePassed | StartError::Died { .. }) => return,
+            started => started.unwrap(),
+        };
         let pids = format!("{} {}", guardian.guardian_pid(), guardian.task_pid());
         std::fs::write(slot.join("pids.new"), pids).unwrap();
         std::fs::rename(slot.join("pids.new"), slot.join("pids")).unwrap();
@@ -53,8 +58,9 @@ struct Daemon {
 }
 
 impl Daemon {
-    async fn start(slot: &Path, reach: Duration, script: &str) -> (Self, RunDir) {
-        let process = Command::new(std::env::current_exe().unwrap())
+    /// Nothing when its task could not be started before the fence.
+    async fn start(slot: &Path, reach: Duration, script: &str) -> Option<(Self, RunDir)> {
+        let mut process = Command::new(std::env::current_exe().unwrap())
             .args(arguments(DAEMON))
             .env("TEST_ALONE", DAEMON)
             .env("SLOT", slot)
@@ -64,14 +70,16 @@ impl Daemon {
             .spawn()
             .unwrap();
         let pids = eventually("the daemon has started its task", || {
-            std::fs::read_to_string(slot.join("pids")).ok()
+            let has_left = process.try_wait().unwrap().is_some();
+            let pids = std::fs::read_to_string(slot.join("pids")).ok();
+            (has_left || pids.is_some()).then_some(pids)
         })
-        .await;
+        .await?;
         let (guardian, task) = pids.split_once(' ').unwrap();
         let daemon =
             Self { process, guardian: guardian.parse().unwrap(), task: task.parse().unwrap() };
         let dir = RunDir::find(slot, "run-1", 7).unwrap().unwrap();
-        (daemon, dir)
+        Some((daemon, dir))
     }
 
     fn pid(&self) -> i32 {
@@ -103,27 +111,19 @@ fn counted_without_a_gap(output: &[u8], last: i32) {
 fn a_killed_daemon_leaves_its_task_to_the_next() {
     local(async {
         let slot = tempfile::tempdir().unwrap();
-        let reach = Duration::from_secs(4);
-        let (mut daemon, dir) = Daemon::start(slot.path(), reach, COUNTING).await;
+        let (mut daemon, dir) = Daemon::start(slot.path(), FAR, COUNTING).await.unwrap();
         daemon.kill();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(is_alive(daemon.task) && is_alive(daemon.guardian), "the task goes on");
 
         let listed = RunDir::list(slot.path()).unwrap();
         assert_eq!((listed.runs, listed.unreadable), (vec![dir.clone()], vec![]));
-        let mut guardian = Guardian::connect(&dir).await.unwrap();
+        let mut guardian = connect(&dir).await.unwrap();
         assert_eq!(guardian_pid(&guardian), daemon.guardian);
         assert_eq!(task_pid(&guardian), daemon.task);
-        let fence = guardian.fence_at_connect();
-        // Beyond the fence that the dead daemon has left.
-        guardian.extend(BootTime::now().saturating_add(FAR)).unwrap();
-        let left = fence.saturating_since(BootTime::now()) + Duration::from_millis(500);
-        assert!(left < reach + Duration::from_secs(1), "{left:?}");
-        tokio::time::sleep(left).await;
-        assert!(is_alive(daemon.task), "EXTEND works");
 
         std::fs::write(slot.path().join("finish"), "").unwrap();
-        let record = record(guardian.exited().await);
+        let record = record(left(&mut guardian).await);
         assert_eq!((record.end, record.ended_by), (End::Exited(42), EndedBy::Task));
         let last = number_in(&slot.path().join("last")).await;
         counted_without_a_gap(&std::fs::read(dir.path().join("out.log")).unwrap(), last);
@@ -134,10 +134,31 @@ fn a_killed_daemon_leaves_its_task_to_the_next() {
 }
 
 #[test]
+fn the_next_daemon_moves_the_fence_that_a_killed_one_has_left() {
+    local(in_time(async |reach| {
+        let slot = tempfile::tempdir().unwrap();
+        let (mut daemon, dir) = Daemon::start(slot.path(), reach, COUNTING).await?;
+        daemon.kill();
+        let mut guardian = connect(&dir).await.ok()?;
+        let fence = guardian.fence_at_connect();
+        guardian.extend(BootTime::now().saturating_add(FAR)).ok()?;
+        if BootTime::now() >= fence {
+            return None;
+        }
+        tokio::time::sleep(fence.saturating_since(BootTime::now())).await;
+        let glimpse = look(&dir).await.unwrap();
+        assert!(!glimpse.is_ending && glimpse.fence > fence, "{glimpse:?} after {fence:?}");
+        std::fs::write(slot.path().join("finish"), "").unwrap();
+        assert_eq!(record(guardian.exited().await).ended_by, EndedBy::Task);
+        Some(())
+    }));
+}
+
+#[test]
 fn a_task_that_ends_while_no_daemon_lives_is_recorded() {
     local(async {
         let slot = tempfile::tempdir().unwrap();
-        let (mut daemon, dir) = Daemon::start(slot.path(), Duration::from_secs(60), COUNTING).await;
+        let (mut daemon, dir) = Daemon::start(slot.path(), FAR, COUNTING).await.unwrap();
         daemon.kill();
         std::fs::write(slot.path().join("finish"), "").unwrap();
         let record = eventually("the record", || dir.exit_record().unwrap()).await;
@@ -156,39 +177,49 @@ const STUBBORN: &str = "trap '' TERM
     sh -c 'echo $$ > $D/stopped; kill -STOP $$; exec sleep 300' &
     while :; do date +%s%N > $D/beat.new; mv $D/beat.new $D/beat; sleep 0.01; done";
 
-async fn ends_at_the_fence(slot: &Path, daemon: &Daemon, dir: &RunDir) {
-    let glimpse = Guardian::look(dir).await.unwrap();
-    assert_eq!((glimpse.guardian_pid as i32, glimpse.is_ending), (daemon.guardian, false));
-    let pids =
-        [daemon.task, number_in(&slot.join("away")).await, number_in(&slot.join("stopped")).await];
-    let record = eventually("the record", || dir.exit_record().unwrap()).await;
-    assert_gone(&pids);
-    let late = BootTime::now().saturating_since(glimpse.fence.saturating_add(GRACE));
-    assert!(late < Duration::from_secs(1), "dead by the fence and the grace: {late:?}");
-    assert!(BootTime::now() >= glimpse.fence, "and not before");
-    assert_eq!(record.ended_by, EndedBy::Fence);
-    gone(&[daemon.guardian]).await;
-    assert!(dir.try_lock_guard().unwrap().is_some());
+/// What becomes of a task whose daemon is kept from renewing its fence.
+async fn ends_at_the_fence(halt: impl AsyncFn(&mut Daemon)) {
+    in_time(async |reach| {
+        let slot = tempfile::tempdir().unwrap();
+        let (mut daemon, dir) = Daemon::start(slot.path(), reach, STUBBORN).await?;
+        let files = ["away", "stopped"].map(|name| slot.path().join(name));
+        let descendants = async { (number_in(&files[0]).await, number_in(&files[1]).await) };
+        let (away, stopped) = tokio::select! {
+            biased;
+            pids = descendants => pids,
+            () = has_ended(&dir) => return None,
+        };
+        halt(&mut daemon).await;
+        let glimpse = look(&dir).await.ok().filter(|glimpse| !glimpse.is_ending)?;
+        assert_eq!(glimpse.guardian_pid as i32, daemon.guardian);
+        has_ended(&dir).await;
+        assert_gone(&[daemon.task, away, stopped]);
+        let late = BootTime::now().saturating_since(glimpse.fence.saturating_add(GRACE));
+        assert!(late < Duration::from_secs(30), "dead by the fence and the grace: {late:?}");
+        assert!(BootTime::now() >= glimpse.fence, "and not before");
+        assert_eq!(dir.exit_record().unwrap().unwrap().ended_by, EndedBy::Fence);
+        gone(&[daemon.guardian]).await;
+        assert!(dir.try_lock_guard().unwrap().is_some());
+        Some(())
+    })
+    .await;
+}
+
+async fn has_ended(dir: &RunDir) {
+    eventually("the record", || dir.exit_record().unwrap().map(drop)).await;
 }
 
 #[test]
 fn without_a_next_daemon_everything_ends_at_the_fence() {
-    local(async {
-        let slot = tempfile::tempdir().unwrap();
-        let (mut daemon, dir) = Daemon::start(slot.path(), Duration::from_secs(2), STUBBORN).await;
-        daemon.kill();
-        ends_at_the_fence(slot.path(), &daemon, &dir).await;
-    });
+    local(ends_at_the_fence(async |daemon| daemon.kill()));
 }
 
 #[test]
 fn a_stopped_daemon_does_not_hold_the_fence() {
-    local(async {
-        let slot = tempfile::tempdir().unwrap();
-        let (daemon, dir) = Daemon::start(slot.path(), Duration::from_secs(2), STUBBORN).await;
+    local(ends_at_the_fence(async |daemon| {
         signal(daemon.pid(), Signal::STOP);
-        ends_at_the_fence(slot.path(), &daemon, &dir).await;
-    });
+        stopped(daemon.pid()).await;
+    }));
 }
 
 #[test]
@@ -196,13 +227,13 @@ fn of_two_connections_the_newest_is_obeyed() {
     local(async {
         let place = place();
         let mut first = start(&place, &sh(&place, "exec sleep 300")).await;
-        let mut second = Guardian::connect(&place.dir).await.unwrap();
+        let mut second = connect(&place.dir).await.unwrap();
         assert_eq!(first.exited().await, GuardianEnd::Displaced);
         // Nobody hears it any more.
         let _ = first.stop(Duration::ZERO, StopReason::Cancel);
         // To look is not to take over.
-        assert!(!Guardian::look(&place.dir).await.unwrap().is_ending);
-        let mut third = Guardian::connect(&place.dir).await.unwrap();
+        assert!(!look(&place.dir).await.unwrap().is_ending);
+        let mut third = connect(&place.dir).await.unwrap();
         assert_eq!(second.exited().await, GuardianEnd::Displaced);
         let _ = second.stop(Duration::ZERO, StopReason::Cancel);
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -230,8 +261,8 @@ fn a_wrong_token_is_refused_and_disturbs_nobody() {
 
         let wrong = right.replace('0', "1").replacen('2', "3", 1);
         std::fs::write(&token, if wrong == right { "0".repeat(64) } else { wrong }).unwrap();
-        assert!(matches!(Guardian::connect(&place.dir).await, Err(ConnectError::Refused)));
-        assert!(matches!(Guardian::look(&place.dir).await, Err(ConnectError::Refused)));
+        assert!(matches!(connect(&place.dir).await, Err(ConnectError::Refused)));
+        assert!(matches!(look(&place.dir).await, Err(ConnectError::Refused)));
 
         // Orders without a hello, nonsense, silence.
         let directory = std::fs::File::open(place.dir.path()).unwrap();
@@ -251,7 +282,7 @@ fn a_wrong_token_is_refused_and_disturbs_nobody() {
         std::fs::write(&token, right).unwrap();
         // The one that belongs here still hears, and a new one gets through.
         guardian.extend(BootTime::now().saturating_add(FAR)).unwrap();
-        assert!(Guardian::look(&place.dir).await.is_ok());
+        assert!(look(&place.dir).await.is_ok());
         guardian.stop(Duration::ZERO, StopReason::Cancel).unwrap();
         assert_eq!(record(guardian.exited().await).ended_by, EndedBy::Cancel);
     });
@@ -263,28 +294,33 @@ fn a_full_queue_is_waited_for() {
     local(async {
         let place = place();
         let mut guardian = start(&place, &sh(&place, "exec sleep 300")).await;
-        let pid = i32::try_from(guardian.guardian_pid()).unwrap();
-        signal(pid, Signal::STOP);
-        eventually("a guardian that is stopped", || stat(pid).filter(|(state, ..)| *state == 'T'))
-            .await;
-        let mut crowd = Vec::new();
-        while let Ok(socket) = knock(&place) {
-            crowd.push(socket);
-        }
-        assert!(crowd.len() > 4, "{} have got into the queue", crowd.len());
+        let pid = guardian_pid(&guardian);
+        let glimpse = loop {
+            signal(pid, Signal::STOP);
+            stopped(pid).await;
+            let mut crowd = Vec::new();
+            while let Ok(socket) = knock(&place) {
+                crowd.push(socket);
+            }
+            assert!(crowd.len() > 4, "{} have got into the queue", crowd.len());
 
-        let look = async {
+            let asked = Instant::now();
             let mut look = std::pin::pin!(Guardian::look(&place.dir));
             // It has met the full queue once when it waits for the first time.
-            std::future::poll_fn(|context| {
-                assert!(look.as_mut().poll(context).is_pending());
-                std::task::Poll::Ready(())
-            })
-            .await;
+            let first = std::future::poll_fn(|context| Poll::Ready(look.as_mut().poll(context)));
+            let first = first.await;
             signal(pid, Signal::CONT);
-            look.await
+            let answer = match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => look.await,
+            };
+            match answer {
+                // Somebody was kept from running for all of the time that there is for an answer.
+                Err(ConnectError::NoAnswer(_)) if asked.elapsed() >= ANSWER => {}
+                answer => break answer.unwrap(),
+            }
         };
-        assert!(!look.await.unwrap().is_ending);
+        assert!(!glimpse.is_ending);
         guardian.stop(Duration::ZERO, StopReason::Cancel).unwrap();
         assert_eq!(record(guardian.exited().await).ended_by, EndedBy::Cancel);
     });
@@ -296,7 +332,7 @@ fn knock(place: &Place) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}/guard.sock", directory.as_raw_fd());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
@@ -310,7 +346,7 @@ fn a_path_longer_than_an_address_is_no_hindrance() {
         let place = Place { slot, dir };
         let guardian = start(&place, &sh(&place, "exec sleep 300")).await;
         drop(guardian);
-        let mut guardian = Guardian::connect(&place.dir).await.unwrap();
+        let mut guardian = connect(&place.dir).await.unwrap();
         guardian.stop(Duration::ZERO, StopReason::Stop).unwrap();
         guardian.exited().await;
         let found = RunDir::find(&deep, &"é".repeat(400), 1).unwrap();
@@ -325,10 +361,11 @@ fn whoever_does_not_answer_is_told_from_who_has_ended() {
         assert!(matches!(Guardian::connect(&place.dir).await, Err(ConnectError::NoAnswer(_))));
         let mut guardian = start(&place, &sh(&place, "exec sleep 300")).await;
         signal(guardian_pid(&guardian), Signal::STOP);
+        stopped(guardian_pid(&guardian)).await;
         assert!(matches!(Guardian::connect(&place.dir).await, Err(ConnectError::NoAnswer(_))));
         assert!(place.dir.try_lock_guard().unwrap().is_none(), "it lives");
         signal(guardian_pid(&guardian), Signal::KILL);
-        assert_eq!(guardian.exited().await, GuardianEnd::Lost);
+        assert_eq!(left(&mut guardian).await, GuardianEnd::Lost);
         assert!(matches!(Guardian::connect(&place.dir).await, Err(ConnectError::NoAnswer(_))));
         assert!(place.dir.try_lock_guard().unwrap().is_some(), "it is dead");
     });

@@ -26,7 +26,7 @@ fn it_does_what_one_that_is_executed_does_and_leaves_nothing() {
         local(async {
             // Whatever the runtime opens, it has opened.
             run(&place(), "exit 0").await;
-            let before = (count("fd"), count("task"), children());
+            let before = held_without_children().await;
             let server = ForkServer::start(&program()).await.unwrap();
             let made = children();
             for code in 0..20 {
@@ -34,7 +34,7 @@ fn it_does_what_one_that_is_executed_does_and_leaves_nothing() {
                 let script = format!("echo to $PPID; sleep 300 >/dev/null 2>&1 & exit {code}");
                 let mut guardian = forked(&server, &place, &script).await;
                 let pid = guardian_pid(&guardian);
-                let record = record(guardian.exited().await);
+                let record = record(left(&mut guardian).await);
                 assert_eq!(record.ending().exit_code(), code);
                 assert_eq!(record.stdout.tail.bytes(), format!("to {pid}\n").as_bytes());
                 assert_eq!(record.leftovers_killed, 1);
@@ -42,7 +42,7 @@ fn it_does_what_one_that_is_executed_does_and_leaves_nothing() {
                 place.dir.remove().unwrap();
             }
             drop(server);
-            assert_eq!((count("fd"), count("task"), children()), before);
+            held_again(&before).await;
         });
     });
 }
@@ -86,9 +86,12 @@ fn its_death_before_it_says_that_it_has_started_is_noticed() {
         let mut spec = sh(&place, "exit 0");
         spec.stdin = Stdin::Bytes(vec![0; 64 << 20]);
         spec.fence = BootTime::now().saturating_add(Duration::from_secs(60));
+        // Those that were killed before may not be reaped yet.
+        let before = children_of(server.pid());
         let killed = async {
-            let pid = eventually("it is there", || child_of(server.pid())).await;
-            signal(pid, Signal::KILL);
+            let is_new = |pid: &i32| !before.contains(pid);
+            let new = || children_of(server.pid()).into_iter().find(is_new);
+            signal(eventually("it is there", new).await, Signal::KILL);
         };
         let (started, ()) =
             tokio::join!(Guardian::start_forked(&server, &place.dir, &spec), killed);
@@ -104,10 +107,9 @@ async fn lost(started: Result<Guardian, StartError>) {
     }
 }
 
-/// A child of this process.
-fn child_of(pid: u32) -> Option<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_ascii_whitespace().next()?.parse().ok()
+fn children_of(pid: u32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    children.split_ascii_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 #[test]

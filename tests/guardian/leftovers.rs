@@ -1,6 +1,6 @@
 //! A guardian is killed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold::process::guardian::{
     GuardianEnd, Leftovers, LeftoversError, StopReason, kill_leftovers,
@@ -33,13 +33,12 @@ fn the_task_dies_with_its_guardian_and_the_rest_is_swept() {
             .unwrap();
         // A living guardian is never swept.
         assert!(matches!(kill_leftovers(&place.dir).await, Err(LeftoversError::GuardianLives)));
-        let begin = Instant::now();
         signal(guardian_pid(&guardian), Signal::KILL);
-        assert_eq!(guardian.exited().await, GuardianEnd::Lost);
+        assert_eq!(left(&mut guardian).await, GuardianEnd::Lost);
+        // The leader dies by itself: it would wait for its children for ever.
         gone(&[task_pid(&guardian)]).await;
-        assert!(begin.elapsed() < Duration::from_secs(1), "the leader dies by itself");
         let leftovers = kill_leftovers(&place.dir).await.unwrap();
-        println!("{leftovers:?} after {:?}", begin.elapsed());
+        println!("{leftovers:?}");
         assert_gone(&pids);
         assert!(leftovers.begun && leftovers.killed >= pids.len());
         assert!(leftovers.unkillable.is_empty());
@@ -100,9 +99,9 @@ fn a_guardian_that_dies_while_it_kills_leaves_nothing_unfound() {
         let mut guardian = start(&place, &sh(&place, script)).await;
         let pids = [number_in(&place.file("away")).await, number_in(&place.file("leader")).await];
         guardian.stop(Duration::from_secs(60), StopReason::Cancel).unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        while !look(&place.dir).await.unwrap().is_ending {}
         signal(guardian_pid(&guardian), Signal::KILL);
-        assert_eq!(guardian.exited().await, GuardianEnd::Lost);
+        assert_eq!(left(&mut guardian).await, GuardianEnd::Lost);
         kill_leftovers(&place.dir).await.unwrap();
         assert_gone(&pids);
     });

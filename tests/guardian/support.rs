@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use leasehold::process::direct::Running;
 use leasehold::process::guardian::{
-    BootTime, DEFAULT_LOG_CAP, ExitRecord, Guardian, GuardianEnd, GuardianProgram, LogPiece,
-    LogStream, RunDir, RunSpec, StartError,
+    BootTime, ConnectError, DEFAULT_LOG_CAP, ExitRecord, Glimpse, Guardian, GuardianEnd,
+    GuardianProgram, LogPiece, LogStream, RunDir, RunSpec, StartError,
 };
 use leasehold::process::{RunIdentity, TaskCommand};
 
@@ -16,6 +17,11 @@ pub(crate) use crate::machine::*;
 pub(crate) const FAR: Duration = Duration::from_secs(600);
 /// What a task gets between TERM and KILL.
 pub(crate) const GRACE: Duration = Duration::from_millis(300);
+/// How long whoever asks a guardian waits for its answer.
+pub(crate) const ANSWER: Duration = Duration::from_secs(2);
+
+/// A task that writes a file `ready` when it would not end by a TERM any more.
+pub(crate) const IGNORES_TERM: &str = "trap '' TERM; touch $D/ready; while :; do sleep 0.01; done";
 
 pub(crate) fn program() -> GuardianProgram {
     GuardianProgram::at(env!("CARGO_BIN_EXE_leasehold"))
@@ -69,6 +75,68 @@ pub(crate) async fn start(place: &Place, spec: &RunSpec) -> Guardian {
     try_start(place, spec).await.expect("the task starts")
 }
 
+/// Makes an attempt at something that has to come before a fence. A machine can be slower than any fence; then it answers
+/// nothing, and the next attempt has one that is further away.
+pub(crate) async fn in_time<T>(attempt: impl AsyncFn(Duration) -> Option<T>) -> T {
+    let mut reach = Duration::from_millis(500);
+    loop {
+        if let Some(value) = attempt(reach).await {
+            return value;
+        }
+        reach *= 2;
+        assert!(reach < DEADLINE, "never in time");
+    }
+}
+
+/// For such an attempt: nothing when the fence came first.
+pub(crate) async fn start_in_time(place: &Place, spec: &RunSpec) -> Option<Guardian> {
+    match try_start(place, spec).await {
+        Err(StartError::FencePassed | StartError::Died { .. }) => None,
+        started => Some(started.expect("the task starts")),
+    }
+}
+
+/// For such an attempt: waits until the task has written a file; nothing when it has ended before.
+pub(crate) async fn written_in_time(file: &Path, guardian: &mut Guardian) -> Option<()> {
+    tokio::select! {
+        biased;
+        () = written(file) => Some(()),
+        _ = guardian.exited() => None,
+    }
+}
+
+pub(crate) async fn written(file: &Path) {
+    eventually(&format!("{} is there", file.display()), || file.exists().then_some(())).await;
+}
+
+/// What a guardian says. One that was kept from running for as long as anybody waits for an answer is asked again.
+async fn answered<T>(ask: impl AsyncFn() -> Result<T, ConnectError>) -> Result<T, ConnectError> {
+    let begin = Instant::now();
+    loop {
+        let asked = Instant::now();
+        match ask().await {
+            Err(ConnectError::NoAnswer(_))
+                if asked.elapsed() >= ANSWER && begin.elapsed() < DEADLINE => {}
+            answer => return answer,
+        }
+    }
+}
+
+pub(crate) async fn connect(dir: &RunDir) -> Result<Guardian, ConnectError> {
+    answered(async || Guardian::connect(dir).await).await
+}
+
+pub(crate) async fn look(dir: &RunDir) -> Result<Glimpse, ConnectError> {
+    answered(async || Guardian::look(dir).await).await
+}
+
+/// The end of a run whose guardian has left too, which it does a moment after it has told of the end.
+pub(crate) async fn left(guardian: &mut Guardian) -> GuardianEnd {
+    let end = guardian.exited().await;
+    gone(&[guardian_pid(guardian)]).await;
+    end
+}
+
 pub(crate) fn record(end: GuardianEnd) -> ExitRecord {
     match end {
         GuardianEnd::Ended(record) => *record,
@@ -81,6 +149,30 @@ pub(crate) async fn run(place: &Place, script: &str) -> ExitRecord {
     record(start(place, &sh(place, script)).await.exited().await)
 }
 
+/// What this process holds: descriptors, threads, children.
+pub(crate) fn held() -> (usize, usize, Vec<i32>) {
+    (count("fd"), count("task"), children())
+}
+
+/// Waits until this process holds as much as before.
+pub(crate) async fn held_again(before: &(usize, usize, Vec<i32>)) {
+    eventually("everything is as before", || {
+        // Children that nobody has waited for are reaped with the next start, also with one that fails.
+        let _ = Running::spawn(&command(["/nowhere/program"]));
+        (held() == *before).then_some(())
+    })
+    .await;
+}
+
+/// The same before there was anything: no child is left.
+pub(crate) async fn held_without_children() -> (usize, usize, Vec<i32>) {
+    eventually("no child is left", || {
+        let _ = Running::spawn(&command(["/nowhere/program"]));
+        children().is_empty().then(held)
+    })
+    .await
+}
+
 pub(crate) fn assert_gone(pids: &[i32]) {
     let alive: Vec<i32> = pids.iter().copied().filter(|pid| is_alive(*pid)).collect();
     assert!(alive.is_empty(), "{alive:?} of {pids:?} are alive");
@@ -88,6 +180,12 @@ pub(crate) fn assert_gone(pids: &[i32]) {
 
 pub(crate) async fn gone(pids: &[i32]) {
     eventually("processes are gone", || pids.iter().all(|pid| !is_alive(*pid)).then_some(())).await;
+}
+
+/// Waits until a process is stopped.
+pub(crate) async fn stopped(pid: i32) {
+    let state = || stat(pid).filter(|(state, ..)| *state == 'T').map(drop);
+    eventually("a process is stopped", state).await;
 }
 
 pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {

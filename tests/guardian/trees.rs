@@ -37,10 +37,7 @@ async fn stubborn(place: &Place) -> Vec<i32> {
         pids.push(number_in(&place.file(name)).await);
     }
     for pid in [pids[3], pids[4]] {
-        eventually("it is stopped", || {
-            stat(pid).is_some_and(|(state, ..)| state == 'T').then_some(())
-        })
-        .await;
+        stopped(pid).await;
     }
     pids
 }
@@ -57,7 +54,7 @@ fn a_stop_ends_all_of_them() {
         let took = begin.elapsed();
         // At once when the end is told, not some time after it.
         assert_gone(&pids);
-        assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
+        assert!(took >= Duration::from_millis(200) && took < DEADLINE, "{took:?}");
         assert_eq!(record.ended_by, EndedBy::Cancel);
         assert_eq!(record.end, End::Signalled { signal: 9, core_dumped: false });
         assert!(record.leftovers_killed >= 7, "{record:?}");
@@ -66,26 +63,33 @@ fn a_stop_ends_all_of_them() {
 
 #[test]
 fn the_fence_ends_all_of_them() {
-    local(async {
+    local(in_time(async |reach| {
         let place = place();
         let mut spec = sh(&place, STUBBORN);
-        spec.fence = BootTime::now().saturating_add(Duration::from_secs(5));
-        let mut guardian = start(&place, &spec).await;
-        let pids = stubborn(&place).await;
+        spec.fence = BootTime::now().saturating_add(reach);
+        let mut guardian = start_in_time(&place, &spec).await?;
+        let pids = tokio::select! {
+            biased;
+            pids = stubborn(&place) => pids,
+            _ = guardian.exited() => return None,
+        };
         let record = record(guardian.exited().await);
         assert_gone(&pids);
         assert!(BootTime::now() >= spec.fence.saturating_add(GRACE));
         assert_eq!(record.ended_by, EndedBy::Fence);
-    });
+        Some(())
+    }));
 }
 
 #[test]
 fn the_task_s_own_end_ends_all_of_them() {
     local(async {
         let place = place();
-        let script = STUBBORN.replace("    wait\n    wait\n", "    sleep 0.5; exit 4\n");
+        let end = "    until [ -e $D/go ]; do sleep 0.01; done; exit 4\n";
+        let script = STUBBORN.replace("    wait\n    wait\n", end);
         let mut guardian = start(&place, &sh(&place, &script)).await;
         let pids = stubborn(&place).await;
+        std::fs::write(place.file("go"), "").unwrap();
         let record = record(guardian.exited().await);
         assert_gone(&pids);
         assert_eq!((record.end, record.ended_by), (End::Exited(4), EndedBy::Task));
@@ -100,10 +104,7 @@ fn a_stopped_task_hears_its_term() {
             while :; do sleep 0.01; done";
         let mut guardian = start(&place, &sh(&place, script)).await;
         let leader = number_in(&place.file("leader")).await;
-        eventually("it is stopped", || {
-            stat(leader).is_some_and(|(state, ..)| state == 'T').then_some(())
-        })
-        .await;
+        stopped(leader).await;
         guardian.stop(DEADLINE, StopReason::Cancel).unwrap();
         assert_eq!(record(guardian.exited().await).stdout.tail.bytes(), b"heard\n");
     });
@@ -116,7 +117,7 @@ fn orphans_are_reaped_while_the_task_runs() {
         let script = "i=0; while [ $i -lt 100 ]; do (true &); i=$((i+1)); done
             touch $D/forked; exec sleep 300";
         let mut guardian = start(&place, &sh(&place, script)).await;
-        eventually("all were forked", || place.file("forked").exists().then_some(())).await;
+        written(&place.file("forked")).await;
         let pid = guardian_pid(&guardian);
         eventually("one child is left", || {
             let list = format!("/proc/{pid}/task/{pid}/children");
@@ -285,7 +286,7 @@ fn reused_numbers_never_lead_to_a_stranger() {
             let mut strangers = Vec::new();
             let (mut rounds, mut highest, mut reused) = (0, 0, 0);
             let begin = Instant::now();
-            while rounds < 8 || (reused < 200 && begin.elapsed() < DEADLINE) {
+            while rounds < 8 || reused <= 50 || (reused < 200 && begin.elapsed() < DEADLINE) {
                 rounds += 1;
                 let place = place();
                 // Numbers are given and taken back all the time, in the tree and beside it.
@@ -309,13 +310,12 @@ fn reused_numbers_never_lead_to_a_stranger() {
                 for stranger in &mut strangers {
                     assert_eq!(stranger.try_wait().unwrap(), None, "a stranger was signalled");
                 }
-                for mut stranger in strangers.drain(..4) {
+                for mut stranger in strangers.drain(..strangers.len().min(4)) {
                     stranger.kill().unwrap();
                     stranger.wait().unwrap();
                 }
             }
             println!("{rounds} rounds, {reused} strangers with a number that was used before");
-            assert!(reused > 50);
             for mut stranger in strangers {
                 stranger.kill().unwrap();
                 stranger.wait().unwrap();
@@ -328,10 +328,12 @@ fn reused_numbers_never_lead_to_a_stranger() {
 fn signals_to_the_guardian_s_own_group_do_not_reach_the_task() {
     local(async {
         let place = place();
-        let mut guardian = start(&place, &sh(&place, "sleep 0.5; exit 3")).await;
+        let script = "until [ -e $D/go ]; do sleep 0.01; done; exit 3";
+        let mut guardian = start(&place, &sh(&place, script)).await;
         let group = rustix::process::Pid::from_raw(guardian_pid(&guardian)).unwrap();
         assert_eq!(rustix::process::getpgid(Some(group)).unwrap(), group, "a group of its own");
         rustix::process::kill_process_group(group, Signal::TERM).unwrap();
+        std::fs::write(place.file("go"), "").unwrap();
         assert_eq!(record(guardian.exited().await).end, End::Exited(3));
     });
 }

@@ -93,11 +93,14 @@ fn the_original_s_worker_and_ours_drain_one_store_and_run_each_task_once() {
     let ids: BTreeSet<String> = bench.submit_all(&vec![agent(); TASKS]).into_iter().collect();
     let starts = bench.file("starts");
 
-    // Ours finds a `li` that only notes what it was started for.
+    // Ours finds a `li` that only notes what it was started for. Whoever is first waits until the other has begun.
     let bin = bench.file("bin");
     fs::create_dir(&bin).unwrap();
     let li = bin.join("li");
-    fs::write(&li, "#!/bin/sh\necho $LEASEHOLD_RUN_ID ours >>starts\n").unwrap();
+    let script = "#!/bin/sh
+        echo $LEASEHOLD_RUN_ID ours >>starts
+        until grep -q peer starts; do sleep 0.05; done\n";
+    fs::write(&li, script).unwrap();
     fs::set_permissions(&li, fs::Permissions::from_mode(0o755)).unwrap();
 
     let mut peer = Command::new(venv.join("bin/python"))

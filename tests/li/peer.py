@@ -1,4 +1,4 @@
-"""The original's worker in a loop, with an executor that only notes what it was given.
+"""The original's worker in a loop, with an executor that only notes what it was given, and waits until ours has begun, too.
 
 usage: peer.py STORE.db STARTS WORKER_ID
 
@@ -17,6 +17,8 @@ LEFT = "SELECT COUNT(*) AS n FROM schedule_runs WHERE status IN ('queued', 'runn
 async def execute(row):
     with open(starts, "a") as file:
         file.write(f"{row['id']} peer\n")
+    while " ours\n" not in open(starts).read():
+        await asyncio.sleep(0.02)
     await asyncio.sleep(0.02)
     return 0, ""
 

@@ -48,27 +48,36 @@ fn a_grandchild_that_holds_the_pipe_does_not_hold_the_run() {
     let ending = run(&sh(&format!("sleep 99 & echo $! > {}; echo said; exit 3", file.display())));
     let took = begin.elapsed();
     assert_eq!((ending.exit_code(), ending.detail().as_str()), (3, "[stdout]\nsaid\n"));
-    assert!(took >= Duration::from_millis(1900) && took < Duration::from_millis(3500), "{took:?}");
-    let grandchild = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    assert!(!is_alive(grandchild), "the group is killed at the end of the run");
+    assert!(took >= Duration::from_millis(1900) && took < DEADLINE, "{took:?}");
+    // The group is killed at the end of the run.
+    local(async { gone(number_in(&file).await).await });
 }
 
 #[test]
 fn a_grandchild_without_the_pipe_is_killed_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("pid");
-    let begin = Instant::now();
-    let ending = run(&sh(&format!("sleep 99 >/dev/null 2>&1 & echo $! > {}", file.display())));
-    assert_eq!(ending.end, End::Exited(0));
-    assert!(begin.elapsed() < Duration::from_millis(1900), "{:?}", begin.elapsed());
-    let grandchild = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    assert!(!is_alive(grandchild));
+    // Whoever waited for it would do so for two seconds, each time.
+    let quick = (0..20).any(|_| {
+        let begin = Instant::now();
+        let ending = run(&sh(&format!("sleep 99 >/dev/null 2>&1 & echo $! > {}", file.display())));
+        let took = begin.elapsed();
+        assert_eq!(ending.end, End::Exited(0));
+        local(async { gone(number_in(&file).await).await });
+        took < Duration::from_millis(1900)
+    });
+    assert!(quick, "it always took longer");
 }
 
+/// It has two seconds for that, which can be too little on a busy machine; but not each time.
 #[test]
 fn what_a_grandchild_says_just_after_the_leader_is_heard() {
-    let ending = run(&sh("(sleep 0.3; echo late >&2) & exit 1"));
-    assert_eq!(ending.detail(), "late\n");
+    let heard = (0..10).any(|_| {
+        let detail = run(&sh("(sleep 0.3; echo late >&2) & exit 1")).detail();
+        assert!(detail.is_empty() || detail == "late\n", "{detail}");
+        !detail.is_empty()
+    });
+    assert!(heard);
 }
 
 #[test]
@@ -76,11 +85,13 @@ fn a_flooding_grandchild_outside_the_group_does_not_hold_the_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("pid");
     let begin = Instant::now();
-    let ending =
-        run(&sh(&format!("setsid sh -c 'echo $$ > {}; exec yes' & exit 0", file.display())));
+    let ending = run(&sh(&format!(
+        "setsid sh -c 'echo $$ > {0}; exec yes' & until [ -s {0} ]; do sleep 0.01; done",
+        file.display()
+    )));
     let took = begin.elapsed();
     assert_eq!(ending.end, End::Exited(0));
-    assert!(took < Duration::from_millis(3500), "{took:?}");
+    assert!(took < DEADLINE, "{took:?}");
     // Out of the group is out of reach for a direct child, but its pipe is closed: it dies of
     // SIGPIPE.
     local(async { gone(number_in(&file).await).await });
@@ -97,15 +108,23 @@ fn a_leader_that_closes_its_streams_runs_on() {
 #[test]
 fn dropping_the_wait_loses_nothing() {
     local(async {
-        let mut running = Running::spawn(&sh("echo out; sleep 0.2; echo err >&2; exit 4")).unwrap();
-        let mut drops = 0;
+        let directory = tempfile::tempdir().unwrap();
+        let go = directory.path().join("go");
+        let script = "echo out; until [ -e $GO ]; do sleep 0.01; done; echo err >&2; exit 4";
+        let mut command = sh(script);
+        command.env = vec![("GO".into(), go.clone().into())];
+        let mut running = Running::spawn(&command).unwrap();
+        for _ in 0..20 {
+            let wait = tokio::time::timeout(Duration::from_millis(5), running.wait());
+            assert!(wait.await.is_err(), "it has not been let go");
+        }
+        std::fs::write(&go, "").unwrap();
         let ending = loop {
-            match tokio::time::timeout(Duration::from_millis(5), running.wait()).await {
-                Ok(ending) => break ending,
-                Err(_) => drops += 1,
+            let wait = tokio::time::timeout(Duration::from_millis(5), running.wait());
+            if let Ok(ending) = wait.await {
+                break ending;
             }
         };
-        assert!(drops > 5, "{drops}");
         assert_eq!((ending.exit_code(), ending.detail().as_str()), (4, "err\n\n[stdout]\nout\n"));
         assert_eq!(running.wait().await, ending, "a later call gives the same answer");
     });

@@ -27,16 +27,26 @@ fn a_flood_on_both_streams_at_once_is_drained_in_bounded_memory() {
 #[test]
 fn a_flood_leaves_the_thread_to_others() {
     local(async {
-        let mut running =
-            leasehold::process::direct::Running::spawn(&sh("yes & exec yes >&2")).unwrap();
-        let mut worst = std::time::Duration::ZERO;
+        let directory = tempfile::tempdir().unwrap();
+        let files = ["out", "err"].map(|name| directory.path().join(name));
+        let mut command =
+            sh("(echo; echo 1 > $OUT; exec yes) & echo >&2; echo 1 > $ERR; exec yes >&2");
+        let [out, err] = files.clone();
+        command.env = vec![("OUT".into(), out.into()), ("ERR".into(), err.into())];
+        let mut running = leasehold::process::direct::Running::spawn(&command).unwrap();
+        for file in &files {
+            number_in(file).await;
+        }
+        let mut slept = Vec::new();
         for _ in 0..100 {
             let begin = std::time::Instant::now();
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            worst = worst.max(begin.elapsed());
+            slept.push(begin.elapsed());
         }
-        println!("a sleep of 1 ms took at most {worst:?}");
-        assert!(worst < std::time::Duration::from_millis(500), "{worst:?}");
+        slept.sort();
+        println!("a sleep of 1 ms took {:?}, at most {:?}", slept[50], slept[99]);
+        // A busy machine can make some of them longer, and a flood that leaves nothing to others each.
+        assert!(slept[50] < std::time::Duration::from_millis(500), "{slept:?}");
         assert!(running.stopper().kill());
         let ending = running.wait().await;
         assert_eq!((ending.exit_code(), ending.stopped), (-9, true));

@@ -1,6 +1,5 @@
 //! What the tests share.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use leasehold::process::direct::{Running, run_to_end};
@@ -51,7 +50,6 @@ pub(crate) fn kib_of(field: &str) -> u64 {
 
 pub(crate) fn write_script(directory: &Path, name: &str, contents: &str, mode: u32) -> PathBuf {
     let path = directory.join(name);
-    std::fs::write(&path, contents).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    write_program(&path, contents, mode);
     path
 }

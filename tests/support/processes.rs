@@ -3,8 +3,9 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 use std::future::Future;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes on a slow machine; a test that reaches it has failed.
@@ -37,6 +38,20 @@ pub(crate) async fn number_in(file: &Path) -> i32 {
         std::fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok()
     })
     .await
+}
+
+/// Writes a file that is to be executed. Another process does it: what a parallel test starts just then has all of our
+/// descriptors until it becomes its program, and what anybody has open for writing cannot be executed.
+pub(crate) fn write_program(path: &Path, contents: &str, mode: u32) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat >\"$0\" && chmod \"$1\" \"$0\""])
+        .arg(path)
+        .arg(format!("{mode:o}"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(contents.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
 }
 
 /// The state letter, parent and group of a process.
