@@ -59,7 +59,7 @@ impl Failure {
 pub(super) fn report_panics() {
     std::panic::set_hook(Box::new(|info| {
         say(&format!("internal error: {}", describe(info)));
-        std::process::exit(i32::from(INTERNAL));
+        end();
     }));
 }
 
@@ -69,9 +69,14 @@ pub(super) fn log_panics() {
     std::panic::set_hook(Box::new(|info| {
         tracing::error!(panic = %describe(info), "internal error");
         if std::thread::current().name() == Some("main") {
-            std::process::exit(i32::from(INTERNAL));
+            end();
         }
     }));
+}
+
+/// Ends the program after a panic that has been reported.
+pub(super) fn end() -> ! {
+    std::process::exit(i32::from(INTERNAL))
 }
 
 fn describe(info: &PanicHookInfo<'_>) -> String {

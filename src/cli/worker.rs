@@ -29,6 +29,8 @@ use super::notify::SendingOptions;
 use super::state::StateOption;
 use super::store::{StoreOption, variable};
 
+/// How long one that is told to end waits for its own start.
+const UNTIL_STARTED: Duration = Duration::from_secs(2);
 /// How often `--until-empty` looks whether anything is left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How much longer it waits when it could not look.
@@ -141,9 +143,14 @@ impl Worker {
         failure::log_panics();
         let watch = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         // Heard before the first claim: a signal that ended this process would leave its runs to their leases.
-        let signals = watch.block_on(async { Signals::new() })?;
+        let mut signals = watch.block_on(async { Signals::new() })?;
         let lock_dir = config.lock_dir.clone();
-        let runtime = Runtime::start(config)?;
+        let Some(runtime) = watch.block_on(start(config, &mut signals)) else {
+            watch.shutdown_background();
+            info!("told to end before the store was open");
+            return Ok(ExitCode::SUCCESS);
+        };
+        let runtime = runtime?;
         let lock_dir = lock_dir.as_ref().map(|dir| display(dir.display()));
         info!(worker = runtime.handle().worker_id(), lock_dir, "ready");
         let done = watch.block_on(self.watch(&runtime.handle(), signals));
@@ -253,6 +260,20 @@ impl Worker {
     }
 }
 
+/// Starts it; nothing when it was told to end meanwhile and the store is still not open, which may wait for others that
+/// bring it up to date. It has claimed nothing then, and this process may end.
+async fn start(config: RuntimeConfig, signals: &mut Signals) -> Option<Result<Runtime, Error>> {
+    let mut starting = tokio::task::spawn_blocking(|| Runtime::start(config));
+    let started = tokio::select! {
+        started = &mut starting => started,
+        () = signals.next() => {
+            signals.is_one_pending = true;
+            tokio::time::timeout(UNTIL_STARTED, starting).await.ok()?
+        }
+    };
+    Some(started.unwrap_or_else(|_panicked| failure::end()))
+}
+
 /// While the store does not answer, nobody knows.
 async fn work_may_be_left(handle: &Handle) -> bool {
     match handle.is_work_left().await {
@@ -282,6 +303,8 @@ pub(super) fn launch_settings() -> LaunchSettings {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// One was heard before anybody could act on it.
+    is_one_pending: bool,
 }
 
 impl Signals {
@@ -289,10 +312,14 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            is_one_pending: false,
         })
     }
 
     async fn next(&mut self) {
+        if std::mem::take(&mut self.is_one_pending) {
+            return;
+        }
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -3,11 +3,14 @@
 //! All of them run in one write transaction: a process killed half way leaves the store as it was, and two that start
 //! at once do the work once.
 
+use std::time::{Duration, Instant};
+
 use diesel::migration::{Migration, MigrationSource};
 use diesel::prelude::*;
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
-use super::engine::{AnyConn, MultiBackend, on};
+use super::engine::{AnyConn, LONGEST_WAIT, MultiBackend, TxError, on, write_tx};
+use super::error::is_busy;
 use super::inspect::{Facts, LINEAGE, SCHEMA_VERSION, Verdict};
 use super::schema::{leasehold_meta, schema_meta};
 
@@ -20,6 +23,10 @@ pub(super) const LEDGER: &str = "__diesel_schema_migrations";
 /// The step that makes the contract's own tables, which a store of the original has.
 const CONTRACT: &str = "20261130000001";
 
+/// How long to wait for others who make a store or change its form: with many rows that takes its time, and on
+/// PostgreSQL they are those of the whole database.
+const TURN: Duration = Duration::from_secs(60);
+
 /// What the new parts of a store are stamped with.
 #[derive(Debug, Clone)]
 pub(super) struct Stamp {
@@ -29,13 +36,39 @@ pub(super) struct Stamp {
     pub at: f64,
 }
 
-/// Brings the store up to date; the caller has begun a write transaction. The verdict is taken anew here: another
+/// Runs `body` in a write transaction in which nobody else makes a store or changes its form.
+///
+/// Only for its turn it waits longer than for any other lock: with that in hand it holds up whoever works with the
+/// store, also while it waits for them.
+///
+/// # Errors
+/// Those of [`write_tx`].
+pub(super) fn in_its_turn<T>(
+    conn: &mut AnyConn,
+    mut body: impl FnMut(&mut AnyConn) -> QueryResult<T>,
+) -> Result<T, TxError<T>> {
+    let began = Instant::now();
+    loop {
+        let mut has_come = false;
+        let done = write_tx(conn, LONGEST_WAIT, |conn| {
+            lock(conn)?;
+            has_come = true;
+            body(conn)
+        });
+        match done {
+            Err(TxError::NotBegun(error) | TxError::Undone(error))
+                if !has_come && is_busy(&error) && began.elapsed() < TURN => {}
+            done => return done,
+        }
+    }
+}
+
+/// Brings the store up to date; the caller runs it [in its turn](in_its_turn). The verdict is taken anew here: another
 /// process may have done the work while this one waited for the lock.
 ///
 /// # Errors
 /// The verdict when the store is not ours to change, inside `Ok`; else whatever the database says.
 pub(super) fn bring_up_to_date(conn: &mut AnyConn, stamp: &Stamp) -> QueryResult<Verdict> {
-    lock(conn)?;
     let facts = Facts::read(conn)?;
     let verdict = facts.verdict();
     let fresh = match verdict {
@@ -79,7 +112,7 @@ fn source(conn: &AnyConn) -> EmbeddedMigrations {
 }
 
 /// On SQLite the transaction is the lock. On PostgreSQL it is the one that the original takes for the same purpose.
-pub(super) fn lock(conn: &mut AnyConn) -> QueryResult<()> {
+fn lock(conn: &mut AnyConn) -> QueryResult<()> {
     match conn {
         #[cfg(feature = "postgres")]
         AnyConn::Postgres(c) => diesel::sql_query(

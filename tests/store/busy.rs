@@ -89,3 +89,38 @@ fn a_lock_held_for_longer_than_the_timeout_is_busy() {
         }
     });
 }
+
+/// What takes the lock under which stores are made.
+fn turn(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Sqlite => "PRAGMA journal_mode = WAL; BEGIN IMMEDIATE",
+        Engine::Postgres => {
+            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('lionagi.state.schema.migration', 0))"
+        }
+    }
+}
+
+#[test]
+fn a_store_is_opened_in_its_turn_however_long_others_take_to_make_theirs() {
+    thread::scope(|scope| {
+        for engine in engines() {
+            scope.spawn(move || {
+                let place = Place::new(engine);
+                let mut stranger = place.raw();
+                stranger.run(turn(engine));
+                let given_back = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let opened = scope.spawn(|| {
+                        write(&mut store(&place), &submit("a"));
+                        given_back.load(Ordering::SeqCst)
+                    });
+                    // Longer than anybody waits for any other lock.
+                    thread::sleep(Duration::from_secs(6));
+                    given_back.store(true, Ordering::SeqCst);
+                    stranger.run("ROLLBACK");
+                    assert!(opened.join().unwrap(), "{engine:?}: it has not waited");
+                });
+            });
+        }
+    });
+}

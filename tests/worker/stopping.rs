@@ -184,6 +184,28 @@ fn a_locked_store_does_not_keep_a_worker_from_ending() {
     });
 }
 
+/// Others may bring a store up to date for long, and a worker that waits for them has nothing to give back.
+#[test]
+fn a_worker_that_waits_for_its_turn_to_open_the_store_can_be_ended() {
+    on_sqlite(|bench| {
+        let mut raw = bench.place.raw();
+        raw.run("DELETE FROM __diesel_schema_migrations WHERE version = (SELECT max(version) FROM __diesel_schema_migrations)");
+        raw.run("BEGIN IMMEDIATE");
+        let mut worker = bench.worker(&[]);
+        let lock = std::fs::canonicalize(bench.place.url.strip_prefix("sqlite:").unwrap()).unwrap();
+        // It has the store open, so it hears signals.
+        until(|| {
+            let open = std::fs::read_dir(format!("/proc/{}/fd", worker.pid())).unwrap().flatten();
+            let mut files = open.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+            if files.any(|file| file == lock) { Ok(()) } else { Err(worker.log()) }
+        });
+        worker.signal(Signal::TERM);
+        worker.leaves_with(0);
+        assert!(worker.log().contains("told to end before the store was open"), "{}", worker.log());
+        raw.run("ROLLBACK");
+    });
+}
+
 /// Waits until it has heard of a signal.
 #[track_caller]
 fn until_told(worker: &Worker) {

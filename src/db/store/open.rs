@@ -14,12 +14,10 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use crate::clock::Clock;
-use crate::db::engine::{AnyConn, LONGEST_WAIT, TxError, write_tx};
+use crate::db::engine::{AnyConn, TxError};
 use crate::db::error::{StoreError, one_line};
 use crate::db::inspect::{Facts, Verdict};
-#[cfg(feature = "postgres")]
-use crate::db::migrate::lock;
-use crate::db::migrate::{Stamp, bring_up_to_date};
+use crate::db::migrate::{Stamp, bring_up_to_date, in_its_turn};
 use crate::db::ops::{JournalMode, SqliteVersion, is_sound_sqlite};
 #[cfg(feature = "postgres")]
 use crate::db::restored::{go_on_behind, is_restored};
@@ -73,7 +71,7 @@ pub(super) fn open(
     }
     let mut conn = connect(url, shown, mode)?;
     let stamp = Stamp { store_id: ids.task_id().replace('-', ""), at: clock.now() };
-    let done = write_tx(&mut conn, LONGEST_WAIT, |conn| bring_up_to_date(conn, &stamp));
+    let done = in_its_turn(&mut conn, |conn| bring_up_to_date(conn, &stamp));
     match done.map_err(|error| match error {
         TxError::NoConnection(error) => error,
         TxError::NotBegun(error) | TxError::Undone(error) | TxError::AtCommit(error, _) => {
@@ -92,8 +90,7 @@ fn in_order(mut conn: AnyConn) -> QueryResult<AnyConn> {
     if !is_restored(&mut conn)? {
         return Ok(conn);
     }
-    let done =
-        write_tx(&mut conn, LONGEST_WAIT, |conn| lock(conn).and_then(|()| go_on_behind(conn)));
+    let done = in_its_turn(&mut conn, go_on_behind);
     done.map(|()| conn).map_err(|error| match error {
         TxError::NoConnection(_) => diesel::result::Error::NotFound,
         TxError::NotBegun(error) | TxError::Undone(error) | TxError::AtCommit(error, ()) => error,
