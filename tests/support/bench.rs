@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::places::{Engine, Place, Raw, engines};
 
 /// Only something broken takes so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_leasehold");
 /// What tasks of these tests may run.
