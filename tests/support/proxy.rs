@@ -102,7 +102,12 @@ fn carry(mut from: TcpStream, mut to: TcpStream, state: &State, born: u32) {
                     break;
                 }
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            // A process that was stopped meanwhile is told so where it waits for so long and no longer.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
             Err(_) => break,
         }
     }
