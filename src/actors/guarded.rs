@@ -1,5 +1,6 @@
 //! Tasks under guardians: started, taken over, listened to.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,8 @@ use crate::domain::run::RunEpoch;
 use crate::execute::{Launching, spawn_failure};
 use crate::ids::IdSource;
 use crate::process::guardian::{
-    EndedBy, ExitRecord, Guardian, GuardianEnd, GuardianProgram, RunDir, RunSpec, StartError,
-    Stdin, StopReason, kill_leftovers,
+    ConnectError, EndedBy, ExitRecord, Guardian, GuardianEnd, GuardianProgram, RunDir, RunSpec,
+    StartError, Stdin, StopReason, kill_leftovers,
 };
 use crate::process::{BootTime, End};
 
@@ -167,24 +168,57 @@ pub(crate) async fn attend(
     mut guardian: Guardian,
     mut orders: Orders,
 ) -> Result<TaskEnd, LaunchFailure> {
-    let control = guardian.control();
     let dir = guardian.dir().clone();
-    debug!(guardian = guardian.guardian_pid(), task = guardian.task_pid(), "attended");
-    let end = loop {
+    loop {
+        debug!(guardian = guardian.guardian_pid(), task = guardian.task_pid(), "attended");
+        match listen(&mut guardian, &mut orders).await {
+            GuardianEnd::Ended(record) => return Ok(task_end(&record)),
+            GuardianEnd::Displaced => match regain(&dir, &orders).await {
+                Ok(regained) => guardian = regained,
+                Err(ConnectError::Ended(record)) => return Ok(task_end(&record)),
+                Err(error) => {
+                    warn!(%error, "the guardian does not obey any more");
+                    return clean_up(&dir, &mut orders).await.into();
+                }
+            },
+            GuardianEnd::Lost => {
+                warn!("the guardian was killed: its task is dead, what is left of it is killed");
+                return clean_up(&dir, &mut orders).await.into();
+            }
+        }
+    }
+}
+
+async fn listen(guardian: &mut Guardian, orders: &mut Orders) -> GuardianEnd {
+    let control = guardian.control();
+    loop {
         tokio::select! {
             biased;
             end = guardian.exited() => break end,
             order = orders.stop.asked() => pass_on(control.stop(order.grace, reason(order))),
             moved = orders.fence.moved() => pass_on(control.extend(moved)),
         }
-    };
-    match end {
-        GuardianEnd::Ended(record) => Ok(task_end(&record)),
-        // Another daemon has the run now; the guard of whatever is written refuses it.
-        GuardianEnd::Displaced => Ok(TaskEnd::new(Execution::OK, DomainEnd::Fence)),
-        GuardianEnd::Lost => {
-            warn!("the guardian was killed: its task is dead, what is left of it is killed");
-            clean_up(&dir, &mut orders).await.into()
+    }
+}
+
+/// Takes the place back that somebody else has taken by the token of the run. It is no worker: in a slot that is ours there
+/// is no other. So the run is ours too, and to let go of it now would have it run a second time beside the first.
+async fn regain(dir: &RunDir, orders: &Orders) -> Result<Guardian, ConnectError> {
+    loop {
+        tokio::time::sleep(TRY_AGAIN).await;
+        match Guardian::connect(dir).await {
+            Err(ConnectError::NoAnswer(error))
+                if error.kind() == ErrorKind::TimedOut
+                    && BootTime::now() < orders.fence.stands() => {}
+            Ok(guardian) => {
+                warn!("the guardian had obeyed somebody else; it is told again what it was told");
+                pass_on(guardian.extend(orders.fence.stands()));
+                if let Some(order) = orders.stop.given() {
+                    pass_on(guardian.stop(order.grace, reason(order)));
+                }
+                return Ok(guardian);
+            }
+            refused => return refused,
         }
     }
 }
@@ -226,10 +260,10 @@ async fn clean_up(dir: &RunDir, orders: &mut Orders) -> Cleaned {
             Err(error) => error,
         };
         if BootTime::now() >= until {
-            error!(%error, "cannot kill what is left of a run whose guardian was killed: it may live on");
+            error!(%error, "cannot clear away what is left of a run: it may live on");
             return Cleaned::Killed;
         }
-        warn!(%error, "cannot kill yet what is left of a run whose guardian was killed");
+        warn!(%error, "cannot clear away yet what is left of a run");
         tokio::select! {
             () = tokio::time::sleep(TRY_AGAIN) => {}
             order = orders.stop.asked() => {

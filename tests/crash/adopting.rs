@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::db::ops::StoreId;
-use leasehold::process::guardian::RunDir;
+use leasehold::domain::transition::Principal;
+use leasehold::process::guardian::{Guardian, RunDir};
 use leasehold::process::slot::Slot;
 use rustix::process::Signal;
 
@@ -15,7 +16,8 @@ use crate::aftermath::{guardians, on_engines, on_sqlite, task_processes};
 use crate::bench::{Bench, PROGRAM, Worker, sh, until};
 use crate::machine::signal;
 use crate::places::engines;
-use crate::processes::alone;
+use crate::processes::{alone, local};
+use crate::stopped::run_dir;
 use crate::tasks::{
     ENDS, STARTS, assert_counted, assert_ended_once, counts, owner, started, touch, until_adopted,
 };
@@ -197,6 +199,31 @@ fn a_cancel_that_was_asked_for_while_no_worker_lived_is_carried_out_by_the_next(
         bench.until_status(&id, "cancelled");
         assert!(!machine::is_alive(pids[0]), "it was still there");
         assert_eq!(bench.lines("starts").len(), 1);
+    });
+}
+
+/// Whoever may read the directory of a run can have its guardian obey him. What its worker has started is not started again
+/// for that, and the worker has it back.
+#[test]
+fn a_worker_takes_back_what_somebody_else_has_taken_from_it() {
+    on_engines(|bench| {
+        let worker = bench.worker(&WORDS).ready();
+        let ids = bench.submit_all(&[waits(3), waits(4)]);
+        started(bench, 2);
+        for id in &ids {
+            drop(local(Guardian::connect(&run_dir(bench, id))).unwrap());
+        }
+        until(|| match worker.log().matches("the guardian had obeyed somebody else").count() {
+            2 => Ok(()),
+            _ => Err(worker.log()),
+        });
+        bench.queue().cancel(&ids[0], &Principal::operator("test")).unwrap();
+        bench.until_status(&ids[0], "cancelled");
+        touch(bench, "go");
+        bench.until_status(&ids[1], "failed");
+        let run = bench.run(&ids[1]);
+        assert_eq!((run.exit_code, run.lease_attempts), (Some(4), 1));
+        assert_eq!(bench.lines("starts").len(), 2);
     });
 }
 

@@ -134,7 +134,7 @@ fn lease(bench: &Bench, id: &str, ttl: f64) -> Option<Lease> {
 }
 
 /// The directory of its first attempt.
-fn run_dir(bench: &Bench, id: &str) -> RunDir {
+pub(crate) fn run_dir(bench: &Bench, id: &str) -> RunDir {
     let store_id = bench.queue().read(&StoreId).unwrap();
     let slots = Slot::paths(&bench.file(".local/state/leasehold"), &store_id).unwrap();
     let find = |slot| {

@@ -326,6 +326,36 @@ fn a_full_queue_is_waited_for() {
     });
 }
 
+/// A worker may be killed before a guardian that is kept from running has answered it, and the next one comes.
+#[test]
+fn of_those_who_came_while_it_was_stopped_the_last_is_obeyed() {
+    local(async {
+        let place = place();
+        let pid = guardian_pid(&start(&place, &sh(&place, "exec sleep 300")).await);
+        let mut guardian = loop {
+            signal(pid, Signal::STOP);
+            stopped(pid).await;
+            let asked = Instant::now();
+            let mut last = Box::pin(Guardian::connect(&place.dir));
+            for _ in 0..3 {
+                // Said hello, and gone.
+                drop(std::mem::replace(&mut last, Box::pin(Guardian::connect(&place.dir))));
+                let first =
+                    std::future::poll_fn(|context| Poll::Ready(last.as_mut().poll(context)));
+                assert!(first.await.is_pending());
+            }
+            signal(pid, Signal::CONT);
+            match last.await {
+                // Somebody was kept from running for all of the time that there is for an answer.
+                Err(ConnectError::NoAnswer(_)) if asked.elapsed() >= ANSWER => {}
+                connected => break connected.unwrap(),
+            }
+        };
+        guardian.stop(Duration::ZERO, StopReason::Cancel).unwrap();
+        assert_eq!(record(guardian.exited().await).ended_by, EndedBy::Cancel);
+    });
+}
+
 /// A connection to the guardian, if there is room in its queue.
 fn knock(place: &Place) -> rustix::io::Result<OwnedFd> {
     let directory = std::fs::File::open(place.dir.path()).unwrap();

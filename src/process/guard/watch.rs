@@ -278,7 +278,9 @@ impl Watch {
 
     /// Hears who those are that have connected. Whoever shows the token takes the daemon's place.
     fn hear_waiting(&mut self) {
-        for slot in 0..WAITING {
+        // The oldest come first, so that the last who came is obeyed: of several who came while this process was kept
+        // from running the others may have given up, or be dead.
+        for slot in (0..WAITING).rev() {
             let Some(link) = &mut self.waiting[slot] else { continue };
             let hello = match link.hear() {
                 Heard::Nothing => continue,
