@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use super::guarded::discard;
 use crate::domain::run::RunEpoch;
 use crate::process::guardian::{Guardian, RunDir, StopReason, kill_leftovers};
 
@@ -49,7 +48,9 @@ async fn end_check(dir: RunDir) {
     match kill_leftovers(&dir).await {
         Ok(left) => {
             debug!(run_id = dir.run_id(), killed = left.killed, "ended a check whose worker died");
-            discard(dir);
+            if let Err(error) = dir.remove() {
+                debug!(%error, "cannot remove the directory of a check");
+            }
         }
         Err(error) => warn!(%error, "cannot end a check whose worker died; its fence ends it"),
     }

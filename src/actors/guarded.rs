@@ -329,7 +329,7 @@ pub(crate) fn keep(slot: &Path, run: &RunEpoch) -> bool {
 }
 
 /// Nothing was started in it.
-pub(super) fn discard(dir: RunDir) {
+fn discard(dir: RunDir) {
     if let Err(error) = dir.remove() {
         debug!(%error, "cannot remove the directory of a run that was not started");
     }

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Text;
 
 use super::engine::AnyConn;
-use super::migrate;
+use super::ledger;
 use super::schema::schema_meta;
 
 /// The version of the original's schema that this program knows.
@@ -120,7 +120,7 @@ const MADE: [&str; 18] = [
     "leasehold_events",
     "leasehold_transition_keys",
     "leasehold_dispatch_keys",
-    migrate::LEDGER,
+    ledger::LEDGER,
 ];
 
 /// What can be seen of a database without writing to it.
@@ -162,8 +162,8 @@ impl Facts {
             let rows: Vec<(String, String)> = schema_meta::table.load(conn)?;
             facts.meta = Some(rows.into_iter().collect());
         }
-        if facts.tables.contains_key(migrate::LEDGER) {
-            facts.migrations = migrate::applied(conn)?;
+        if facts.tables.contains_key(ledger::LEDGER) {
+            facts.migrations = ledger::applied(conn)?;
         }
         Ok(facts)
     }
@@ -183,7 +183,7 @@ impl Facts {
         if let Some(refusal) = judge_meta(meta) {
             return refusal;
         }
-        let known = migrate::known();
+        let known = ledger::known();
         if let Some(later) = self.migrations.iter().find(|version| !known.contains(version)) {
             return Verdict::TooNew(format!("it has the migration {later}"));
         }
@@ -290,7 +290,7 @@ mod tests {
     fn a_store_of_the_original_is_behind_and_one_with_every_step_is_ready() {
         assert_eq!(original().verdict(), Verdict::Behind);
         assert_eq!(with_meta("version", Some("3")), Verdict::Behind);
-        let ours = Facts { migrations: migrate::known(), ..original() };
+        let ours = Facts { migrations: ledger::known(), ..original() };
         assert_eq!(ours.verdict(), Verdict::Ready);
     }
 
@@ -302,7 +302,7 @@ mod tests {
         {
             assert!(matches!(with_meta(key, value), Verdict::Foreign(_)), "{key} {value:?}");
         }
-        let mut migrations = migrate::known();
+        let mut migrations = ledger::known();
         migrations.push("20990101000000".into());
         let later = Facts { migrations, ..original() };
         assert!(matches!(later.verdict(), Verdict::TooNew(_)));

@@ -5,21 +5,16 @@
 
 use std::time::{Duration, Instant};
 
-use diesel::migration::{Migration, MigrationSource};
+use diesel::migration::Migration;
 use diesel::prelude::*;
-use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use diesel_migrations::MigrationHarness;
 
 use super::engine::{AnyConn, LONGEST_WAIT, MultiBackend, TxError, on, write_tx};
 use super::error::is_busy;
 use super::inspect::{Facts, LINEAGE, SCHEMA_VERSION, Verdict};
+use super::ledger::{record, source};
 use super::schema::{leasehold_meta, schema_meta};
 
-const SQLITE: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-#[cfg(feature = "postgres")]
-const POSTGRES: EmbeddedMigrations = embed_migrations!("migrations/postgres");
-
-/// The table in which the applied steps are written down.
-pub(super) const LEDGER: &str = "__diesel_schema_migrations";
 /// The step that makes the contract's own tables, which a store of the original has.
 const CONTRACT: &str = "20261130000001";
 
@@ -88,29 +83,6 @@ pub(super) fn bring_up_to_date(conn: &mut AnyConn, stamp: &Stamp) -> QueryResult
     Ok(Verdict::Ready)
 }
 
-/// The versions of all steps, oldest first.
-pub(super) fn known() -> Vec<String> {
-    // Both engines have the same steps; a test compares them.
-    let steps: Result<Vec<Box<dyn Migration<diesel::sqlite::Sqlite>>>, _> = SQLITE.migrations();
-    let mut versions: Vec<String> =
-        steps.unwrap_or_default().iter().map(|step| step.name().version().to_string()).collect();
-    versions.sort();
-    versions
-}
-
-/// The versions of the steps that were applied.
-pub(super) fn applied(conn: &mut AnyConn) -> QueryResult<Vec<String>> {
-    ledger::table.select(ledger::version).load(conn)
-}
-
-fn source(conn: &AnyConn) -> EmbeddedMigrations {
-    match conn {
-        #[cfg(feature = "postgres")]
-        AnyConn::Postgres(_) => POSTGRES,
-        AnyConn::Sqlite(_) => SQLITE,
-    }
-}
-
 /// On SQLite the transaction is the lock. On PostgreSQL it is the one that the original takes for the same purpose.
 fn lock(conn: &mut AnyConn) -> QueryResult<()> {
     match conn {
@@ -122,10 +94,6 @@ fn lock(conn: &mut AnyConn) -> QueryResult<()> {
         .map(drop),
         AnyConn::Sqlite(_) => Ok(()),
     }
-}
-
-fn record(conn: &mut AnyConn, version: &str) -> QueryResult<()> {
-    diesel::insert_into(ledger::table).values(ledger::version.eq(version)).execute(conn).map(drop)
 }
 
 fn stamp_new_parts(conn: &mut AnyConn, stamp: &Stamp, fresh: bool) -> QueryResult<()> {
@@ -152,14 +120,4 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> diesel::result::Er
         Ok(error) => *error,
         Err(other) => diesel::result::Error::QueryBuilderError(other),
     }
-}
-
-mod ledger {
-    diesel::table! {
-        #[sql_name = "__diesel_schema_migrations"]
-        ledger (version) {
-            version -> Text,
-        }
-    }
-    pub(super) use ledger::*;
 }

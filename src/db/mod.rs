@@ -11,6 +11,7 @@ mod error;
 mod fragments;
 mod host;
 mod inspect;
+mod ledger;
 mod migrate;
 mod moment;
 pub mod ops;

@@ -5,7 +5,7 @@ use diesel::sql_types::Text;
 
 use crate::db::engine::{AnyConn, Query};
 use crate::db::inspect::Facts;
-use crate::db::migrate;
+use crate::db::ledger;
 
 /// At most so many faults are named.
 const MOST_FAULTS: u32 = 10;
@@ -35,7 +35,7 @@ impl Query for CheckSchema {
     fn run(&self, conn: &mut AnyConn) -> QueryResult<SchemaFacts> {
         let facts = Facts::read(conn)?;
         let version = facts.meta.and_then(|mut meta| meta.remove("version")).unwrap_or_default();
-        let known = migrate::known();
+        let known = ledger::known();
         let applied = known.iter().filter(|step| facts.migrations.contains(step)).count();
         Ok(SchemaFacts { version, applied, pending: known.len() - applied })
     }
