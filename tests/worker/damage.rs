@@ -74,7 +74,7 @@ fn a_sweep_that_fails_is_tried_again_before_the_run_goes_back() {
         worker.signal(Signal::CONT);
         until(|| {
             let log = worker.log();
-            if log.matches("cannot kill yet").count() > 1 { Ok(()) } else { Err(log) }
+            if log.matches("cannot clear away yet").count() > 1 { Ok(()) } else { Err(log) }
         });
         assert_eq!(bench.run(&id).status, "running");
         lock.unlock().unwrap();
