@@ -17,9 +17,9 @@ use crate::bench::{Bench, PROGRAM, Worker, sh, until};
 use crate::machine::signal;
 use crate::places::engines;
 use crate::processes::{alone, local};
-use crate::stopped::run_dir;
 use crate::tasks::{
-    ENDS, STARTS, assert_counted, assert_ended_once, counts, owner, started, touch, until_adopted,
+    ENDS, STARTS, assert_counted, assert_ended_once, counts, owner, run_dir, started, touch,
+    until_adopted,
 };
 use crate::{count, machine};
 

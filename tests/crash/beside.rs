@@ -5,19 +5,11 @@ use std::collections::BTreeMap;
 use crate::aftermath::{assert_settled, on_engines, task_processes};
 use crate::bench::{Bench, Worker, until};
 use crate::count;
-use crate::tasks::{assert_counted, assert_ended_once, counts, owner, started, touch};
+use crate::tasks::{assert_counted, assert_ended_once, counts, name, owner, started, touch};
 
 /// Whose each run is.
 fn owners(bench: &Bench, ids: &[String]) -> BTreeMap<String, String> {
     ids.iter().map(|id| (id.clone(), owner(bench, id))).collect()
-}
-
-/// The name that a worker has given itself, from its log.
-pub(crate) fn name(worker: &Worker) -> String {
-    let log = worker.log();
-    let line = log.lines().find(|line| line.contains("ready")).expect("it is ready");
-    let (_, name) = line.split_once("worker=").unwrap();
-    name.split(' ').next().unwrap().trim_matches('"').to_owned()
 }
 
 /// How often it says that it has taken a run over.

@@ -1,21 +1,19 @@
 //! Workers that are stopped for longer than their leases last, as a host is that sleeps.
 
 use leasehold::clock::{Clock, SystemClock};
-use leasehold::db::ops::StoreId;
 use leasehold::domain::fence::LeaseTimes;
 use leasehold::domain::task::TaskApplication;
 use leasehold::process::BootTime;
-use leasehold::process::guardian::{Guardian, RunDir};
-use leasehold::process::slot::Slot;
+use leasehold::process::guardian::Guardian;
 use rustix::process::Signal;
 
 use crate::aftermath::{assert_owned, on_engines};
 use crate::bench::{Bench, Worker, sh, until};
+use crate::count;
 use crate::machine;
 use crate::places::Engine;
 use crate::processes::local;
-use crate::tasks::{owner, touch};
-use crate::{beside, count};
+use crate::tasks::{name, owner, run_dir, touch};
 
 /// Whoever lives says so in a file of the run, all the time: which attempt it is of. The first attempt goes on until it is
 /// let go; it has a descendant in another session. A later one ends soon.
@@ -68,10 +66,10 @@ fn what_a_stopped_worker_ran_is_dead_before_another_starts_it_and_it_writes_noth
                 Some(id) => Err(format!("{id} has not started")),
                 None => Ok(()),
             });
-            let name = owner(bench, &ids[0]);
-            let sleeper = workers.iter().find(|worker| beside::name(worker) == name).unwrap();
+            let its_name = owner(bench, &ids[0]);
+            let sleeper = workers.iter().find(|worker| name(worker) == its_name).unwrap();
             let (its, others): (Vec<_>, Vec<_>) =
-                ids.iter().partition(|id| owner(bench, id) == name);
+                ids.iter().partition(|id| owner(bench, id) == its_name);
             let logged = sleeper.log().len();
             stop(bench, sleeper);
             let leases: Vec<_> = its.iter().filter_map(|id| lease(bench, id, 10.0)).collect();
@@ -95,7 +93,7 @@ fn what_a_stopped_worker_ran_is_dead_before_another_starts_it_and_it_writes_noth
                 let id = bench.submit(&sh("sleep 0.1"));
                 bench.until_status(&id, "completed");
                 let by = bench.facts(&id)[0].actor.clone();
-                if by.as_ref() == Some(&name) { Ok(()) } else { Err(format!("{by:?} did")) }
+                if by.as_ref() == Some(&its_name) { Ok(()) } else { Err(format!("{by:?} did")) }
             });
             let after: Vec<_> = its.iter().map(|id| (bench.run(id), bench.facts(id))).collect();
             assert_eq!(after, before, "round {round}");
@@ -131,16 +129,6 @@ fn lease(bench: &Bench, id: &str, ttl: f64) -> Option<Lease> {
         assert!(left == 0.0 || killed_at < expires_at, "{id}: killed {killed_at} of {expires_at}");
     }
     Some(Lease { id: id.into(), expires_at })
-}
-
-/// The directory of its first attempt.
-pub(crate) fn run_dir(bench: &Bench, id: &str) -> RunDir {
-    let store_id = bench.queue().read(&StoreId).unwrap();
-    let slots = Slot::paths(&bench.file(".local/state/leasehold"), &store_id).unwrap();
-    let find = |slot| {
-        RunDir::find(slot, id, 1).unwrap().or_else(|| RunDir::find_kept(slot, id, 1).unwrap())
-    };
-    slots.iter().find_map(|slot| find(slot)).expect("it was started")
 }
 
 /// No two attempts lived at once. Only where a guardian was kept from running until its lease was over, longer than any

@@ -1,8 +1,11 @@
 //! Tasks that tell what happens to them.
 
+use leasehold::db::ops::StoreId;
 use leasehold::domain::task::TaskApplication;
+use leasehold::process::guardian::RunDir;
+use leasehold::process::slot::Slot;
 
-use crate::bench::{Bench, sh, until};
+use crate::bench::{Bench, Worker, sh, until};
 
 /// Notes that it has started: which run, which attempt, which process.
 pub(crate) const STARTS: &str = "echo $LEASEHOLD_RUN_ID $LEASEHOLD_EPOCH $$ >>starts";
@@ -105,4 +108,22 @@ pub(crate) fn until_adopted<'a>(
 #[track_caller]
 pub(crate) fn owner(bench: &Bench, id: &str) -> String {
     bench.run(id).leased_by.expect("it has an owner")
+}
+
+/// The directory of a run's first attempt.
+pub(crate) fn run_dir(bench: &Bench, id: &str) -> RunDir {
+    let store_id = bench.queue().read(&StoreId).unwrap();
+    let slots = Slot::paths(&bench.file(".local/state/leasehold"), &store_id).unwrap();
+    let find = |slot| {
+        RunDir::find(slot, id, 1).unwrap().or_else(|| RunDir::find_kept(slot, id, 1).unwrap())
+    };
+    slots.iter().find_map(|slot| find(slot)).expect("it was started")
+}
+
+/// The name that a worker has given itself, from its log.
+pub(crate) fn name(worker: &Worker) -> String {
+    let log = worker.log();
+    let line = log.lines().find(|line| line.contains("ready")).expect("it is ready");
+    let (_, name) = line.split_once("worker=").unwrap();
+    name.split(' ').next().unwrap().trim_matches('"').to_owned()
 }

@@ -88,7 +88,6 @@ impl Host {
         config.concurrency = 8;
         config.launch.adapters.in_process("own", does.clone()).unwrap();
         settings(&mut config);
-        drop(place.queue());
         let waiting = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         Host { does, runtime: Runtime::start(config).unwrap(), waiting }
     }

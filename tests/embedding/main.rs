@@ -21,7 +21,6 @@ use studio::Studio;
 fn a_host_takes_tasks_by_http_runs_them_and_leaves_nothing_running() {
     for engine in engines() {
         let place = Place::new(engine);
-        drop(place.queue());
         let studio = Studio::start(&place.url, "echo,sh");
 
         let id = studio.submit(&command("echo", &["hello"]));

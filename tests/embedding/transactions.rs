@@ -87,7 +87,6 @@ fn a_task_is_there_with_the_commit_and_is_run_and_not_before() {
         config_of_worker.queue = config();
         config_of_worker.tick = Duration::from_secs(3600);
         config_of_worker.launch.li.path = std::env::var_os("PATH");
-        drop(place.queue());
         let runtime = Runtime::start(config_of_worker).unwrap();
         let submitter = block_on(runtime.handle().submitter()).unwrap();
         let (place, submitter) = (&place, &submitter);

@@ -20,7 +20,7 @@ use leasehold::domain::task::TaskApplication;
 use leasehold::{Config, Queue, Runtime, RuntimeConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::places::{Engine, Place, Raw, engines};
+use crate::places::{Engine, Place, Raw, engines, patiently};
 
 /// Only something broken takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
@@ -164,11 +164,8 @@ impl Bench {
     }
 
     pub(crate) fn submit(&self, app: &TaskApplication) -> String {
-        until(|| match self.queue().submit_task(app) {
-            // A worker that the machine keeps waiting may hold the lock for long.
-            Err(error) if error.code() == "store_busy" => Err(error.to_string()),
-            answer => Ok(answer.unwrap()),
-        })
+        // A worker that the machine keeps waiting may hold the lock for long.
+        patiently(|| self.queue().submit_task(app)).unwrap()
     }
 
     /// Submits a script by the program, with these options.
